@@ -1,0 +1,31 @@
+# Two commands do everything: `make study` and `make test`. PYTHON chooses the interpreter that makes the environment in VENV.
+PYTHON ?= python3
+VENV ?= .venv
+WORKDIR ?= runs/dk_quick
+BIN := $(VENV)/bin
+
+.PHONY: setup study test lint clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: requirements.txt setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than Python 3.11; choose another: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+study: setup
+	$(BIN)/python -m train --config=configs/dk_quick.py --workdir=$(WORKDIR)
+	$(BIN)/python scripts/report.py $(WORKDIR)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache

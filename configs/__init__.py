@@ -1,0 +1,1 @@
+"""Data only: what to run. `base.py` holds every knob once."""

@@ -1,0 +1,23 @@
+"""The question in minutes: does each score still learn to copy as d_k grows from 4 to 256?
+
+python -m train --config=configs/dk_quick.py --workdir=runs/dk_quick       (or: make study)
+python scripts/report.py runs/dk_quick
+
+Twelve cells of nine lanes, 600 updates each. Minutes on 2 cores: MEASURE. Expect scaled_dot and additive to copy at
+every d_k, and dot to fall behind as d_k grows, at the best of its rates too: MEASURE.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    """Three scores x four widths, with three rates x three seeds in each cell."""
+    config = base.get_config()
+    config.task.name = "copy"
+    config.lanes.lr = (1e-3, 3e-3, 1e-2)
+    config.lanes.seed = (0, 1, 2)
+    config.cells.model.score = ("additive", "dot", "scaled_dot")
+    config.cells.model.d_k = (4, 16, 64, 256)
+    return config

@@ -1,0 +1,19 @@
+"""Sort: the target is the source in ascending order. What to look at depends on content, not on position.
+
+python -m train --config=configs/sort.py --workdir=runs/sort       minutes on 2 cores: MEASURE
+
+Expect sequence_accuracy on test: MEASURE.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    """One cell, one rate, one seed; lengths vary."""
+    config = base.get_config()
+    config.task.name = "sort"
+    config.task.min_length = 10
+    config.run.steps = 2000
+    return config

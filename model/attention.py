@@ -1,0 +1,119 @@
+"""Multi-head attention, one implementation for every architecture: project, score, mask, softmax, weighted sum.
+
+A mask is boolean, broadcasts against score_bhqk, and True means "may attend". It is applied to keys, never to queries.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from model.scores import SCORES
+
+
+class KeyValue(NamedTuple):
+    """Projected keys [b, k, h, d] and values [b, k, h, v] of one attention: what decoding keeps."""
+
+    key_bkhd: jax.Array
+    value_bkhv: jax.Array
+
+
+def padding_mask(real_bk: jax.Array) -> jax.Array:
+    """[b, k] True at real tokens -> mask [b, 1, 1, k]: padding is hidden from every query."""
+    return real_bk[:, None, None, :]
+
+
+def causal_mask(length: int) -> jax.Array:
+    """Mask [1, 1, q, k] under which position q sees the keys 0..q (Vaswani et al. 2017, section 3.2.3)."""
+    return jnp.tril(jnp.ones((1, 1, length, length), bool))
+
+
+def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
+    """Logical and of masks [b, h, q, k] that broadcast. None hides nothing; without any mask None is returned."""
+    combined: jax.Array | None = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else jnp.logical_and(combined, mask)
+    return combined
+
+
+def masked_softmax(score_bhqk: jax.Array, mask_bhqk: jax.Array | None) -> jax.Array:
+    """Weights float32, exactly 0 at hidden keys. A query that sees no key gets weights 0, with gradient 0."""
+    score_bhqk = score_bhqk.astype(jnp.float32)
+    if mask_bhqk is None:
+        return jax.nn.softmax(score_bhqk, axis=-1)
+    # The float32 minimum and not -inf: a row of -inf alone is NaN, and its gradient would spread. The second `where`
+    # empties such rows.
+    weight_bhqk = jax.nn.softmax(jnp.where(mask_bhqk, score_bhqk, jnp.finfo(jnp.float32).min), axis=-1)
+    return jnp.where(mask_bhqk, weight_bhqk, 0.0)
+
+
+class ScoreFunction(nn.Module):
+    """One entry of SCORES with its trainable arrays, in its own scope: no other initial value depends on it."""
+
+    score: str
+    num_heads: int
+    d_k: int
+
+    @nn.compact
+    def __call__(self, query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
+        """-> score_bhqk float32."""
+        entry = SCORES[self.score]
+        params = {
+            name: self.param(name, parameter.init, parameter.shape(self.num_heads, self.d_k))
+            for name, parameter in entry.parameters.items()
+        }
+        return entry.function(params, query_bqhd, key_bkhd)
+
+
+class Attention(nn.Module):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with any entry of SCORES.
+
+    d_model, num_heads, d_k, d_v are free. Projections have no bias and start LeCun-normal: variance 1/d_model for
+    query, key and value, 1/(num_heads * d_v) for the output. Weights, as they are before dropout, are sown as
+    `weight_bhqk` into the collection "attention" where the caller made it mutable.
+    """
+
+    d_model: int
+    num_heads: int
+    d_k: int
+    d_v: int
+    score: str
+    dropout: float = 0.0
+    dtype: str = "float32"
+
+    def setup(self) -> None:
+        """Projections, score and dropout."""
+        self.query = nn.DenseGeneral((self.num_heads, self.d_k), use_bias=False, dtype=self.dtype)
+        self.key = nn.DenseGeneral((self.num_heads, self.d_k), use_bias=False, dtype=self.dtype)
+        self.value = nn.DenseGeneral((self.num_heads, self.d_v), use_bias=False, dtype=self.dtype)
+        self.out = nn.DenseGeneral(self.d_model, axis=(-2, -1), use_bias=False, dtype=self.dtype)
+        self.score_function = ScoreFunction(self.score, self.num_heads, self.d_k)
+        self.drop = nn.Dropout(self.dropout)
+
+    def project_query(self, state_bqm: jax.Array) -> jax.Array:
+        """-> query_bqhd."""
+        return self.query(state_bqm)
+
+    def project_key_value(self, state_bkm: jax.Array) -> KeyValue:
+        """Keys and values, to be made once and used for any number of queries."""
+        return KeyValue(self.key(state_bkm), self.value(state_bkm))
+
+    def attend(
+        self, query_bqhd: jax.Array, key_value: KeyValue, mask_bhqk: jax.Array | None, *, deterministic: bool
+    ) -> jax.Array:
+        """Score, mask, softmax, weighted sum of the values, output projection -> state_bqm."""
+        weight_bhqk = masked_softmax(self.score_function(query_bqhd, key_value.key_bkhd), mask_bhqk)
+        if not self.is_initializing():
+            self.sow("attention", "weight_bhqk", weight_bhqk)
+        weight_bhqk = self.drop(weight_bhqk, deterministic=deterministic).astype(self.dtype)
+        head_bqhv = jnp.einsum("bhqk,bkhv->bqhv", weight_bhqk, key_value.value_bkhv, preferred_element_type=jnp.float32)
+        return self.out(head_bqhv)
+
+    def __call__(
+        self, state_bqm: jax.Array, state_bkm: jax.Array, mask_bhqk: jax.Array | None, *, deterministic: bool
+    ) -> jax.Array:
+        """Queries of one sequence attend to another (or the same) -> state_bqm."""
+        key_value = self.project_key_value(state_bkm)
+        return self.attend(self.project_query(state_bqm), key_value, mask_bhqk, deterministic=deterministic)

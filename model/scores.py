@@ -1,0 +1,87 @@
+"""Compatibility functions between query and key: SCORES. The only file in which a scale on q.k appears.
+
+Every function takes the *projected* query and key, of any lengths, and returns raw scores in float32 whatever the
+compute dtype, before mask and softmax. Scores are formed per head: `query_bqhd`, `key_bkhd` -> `score_bhqk`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Shape = Callable[[int, int], tuple[int, ...]]
+Initializer = Callable[[jax.Array, tuple[int, ...]], jax.Array]
+
+
+class Parameter(NamedTuple):
+    """A trainable array of a score: its shape from (num_heads, d_k), and its initial value from (key, shape)."""
+
+    shape: Shape
+    init: Initializer
+
+
+class Score(NamedTuple):
+    """An entry of SCORES: its parameters by name, and (parameters, query_bqhd, key_bkhd) -> score_bhqk float32."""
+
+    parameters: Mapping[str, Parameter]
+    function: Callable[[Mapping[str, jax.Array], jax.Array, jax.Array], jax.Array]
+
+
+def additive(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
+    """v . tanh(q + k + b): a feed-forward net with one hidden layer of width d_k (Bahdanau et al. 2014, A.1.2).
+
+    `params`: v_hd, b_hd. |score| <= sum |v|, whatever d_k. Everything is float32. The hidden layer has q * k * h * d
+    numbers an example, and is not kept for the gradient but made again: it is cheaper to compute than to store.
+    """
+    v_hd, b_hd = params["v_hd"], params["b_hd"]
+
+    def score_one(query_qhd: jax.Array, key_khd: jax.Array) -> jax.Array:
+        hidden_qkhd = jnp.tanh(query_qhd[:, None] + key_khd[None])
+        return jnp.moveaxis(jnp.sum(hidden_qkhd * v_hd[None, None], axis=-1), -1, 0)
+
+    score_one = jax.checkpoint(score_one)
+    query_bqhd = query_bqhd.astype(jnp.float32) + b_hd[None, None]
+    # A CPU core keeps the hidden layer of one example in its cache, and is about twice as fast so (forward and
+    # backward, d_k 256); an accelerator wants the whole batch at once.
+    return jax.lax.platform_dependent(
+        query_bqhd,
+        key_bkhd.astype(jnp.float32),
+        cpu=lambda query_bqhd, key_bkhd: jax.lax.map(lambda pair: score_one(*pair), (query_bqhd, key_bkhd)),
+        default=jax.vmap(score_one),
+    )
+
+
+def dot(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
+    """q . k, without a scale (Luong et al. 2015, "dot"): variance d_k for independent unit-variance entries."""
+    del params
+    return jnp.einsum("bqhd,bkhd->bhqk", query_bqhd, key_bkhd, preferred_element_type=jnp.float32)
+
+
+def scaled_dot(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
+    """q . k / sqrt(d_k) (Vaswani et al. 2017, equation 1): `dot` with the scale, and nothing else."""
+    return dot(params, query_bqhd, key_bkhd) / math.sqrt(query_bqhd.shape[-1])
+
+
+def _per_head_width(num_heads: int, d_k: int) -> tuple[int, ...]:
+    return (num_heads, d_k)
+
+
+def _unit_sum(key_init: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Normal with variance 1/d_k, so that the variance of an additive score does not grow with d_k."""
+    return jax.random.normal(key_init, shape, jnp.float32) / math.sqrt(shape[-1])
+
+
+def _zeros(key_init: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    del key_init
+    return jnp.zeros(shape, jnp.float32)
+
+
+SCORES: dict[str, Score] = {
+    "additive": Score(
+        {"v_hd": Parameter(_per_head_width, _unit_sum), "b_hd": Parameter(_per_head_width, _zeros)}, additive
+    ),
+    "dot": Score({}, dot),
+    "scaled_dot": Score({}, scaled_dot),
+}

@@ -1,0 +1,313 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017), with any score, any depth, normalisation before or after.
+
+Contract of an architecture: `__call__` and `encode` + `decode` run whole sequences (teacher forcing); `start` + `step`
+decode one token at a time from a cache, and give the same logits.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from model.attention import Attention, KeyValue, causal_mask, padding_mask
+from model.positions import POSITIONS
+from model.scores import SCORES
+
+NORMS = ("pre", "post")
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class Encoded(NamedTuple):
+    """What the decoder sees of the source: states [b, s, m], and True [b, s] at real tokens."""
+
+    state_bsm: jax.Array
+    mask_bs: jax.Array
+
+
+class Cache(NamedTuple):
+    """State of decoding. All leaves start with the batch axis but `position`, a scalar: the tokens taken so far."""
+
+    source: tuple[KeyValue, ...]
+    target: tuple[KeyValue, ...]
+    mask_bs: jax.Array
+    position: jax.Array
+
+
+class Residual(nn.Module):
+    """The residual connection around one sublayer: x + f(norm(x)) with norm "pre", norm(x + f(x)) with norm "post".
+
+    The variance is taken in two passes: E[x^2] - E[x]^2 cancels in float32 when the mean is large.
+    """
+
+    norm: str
+    dropout: float
+    dtype: str
+
+    def setup(self) -> None:
+        """Normalisation and dropout."""
+        self.normalise = nn.LayerNorm(use_fast_variance=False, dtype=self.dtype)
+        self.drop = nn.Dropout(self.dropout)
+
+    def enter(self, state_btm: jax.Array) -> jax.Array:
+        """What the sublayer gets."""
+        return self.normalise(state_btm) if self.norm == "pre" else state_btm
+
+    def leave(self, state_btm: jax.Array, update_btm: jax.Array, *, deterministic: bool) -> jax.Array:
+        """What follows, from the state before the sublayer and the sublayer's result."""
+        state_btm = state_btm + self.drop(update_btm, deterministic=deterministic)
+        return state_btm if self.norm == "pre" else self.normalise(state_btm)
+
+
+class FeedForward(nn.Module):
+    """max(0, x W1 + b1) W2 + b2, at each position alone (Vaswani et al. 2017, equation 2)."""
+
+    d_model: int
+    d_ff: int
+    dtype: str
+
+    @nn.compact
+    def __call__(self, state_btm: jax.Array) -> jax.Array:
+        """-> state_btm."""
+        hidden_btf = nn.relu(nn.Dense(self.d_ff, dtype=self.dtype, name="inner")(state_btm))
+        return nn.Dense(self.d_model, dtype=self.dtype, name="outer")(hidden_btf)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each inside its residual connection."""
+
+    attention: Attention
+    feed_forward: FeedForward
+    norm: str
+    dropout: float
+    dtype: str
+
+    def setup(self) -> None:
+        """One residual connection a sublayer."""
+        self.around_attention = Residual(self.norm, self.dropout, self.dtype)
+        self.around_feed_forward = Residual(self.norm, self.dropout, self.dtype)
+
+    def __call__(self, state_bsm: jax.Array, mask_bhqk: jax.Array, *, deterministic: bool) -> jax.Array:
+        """-> state_bsm."""
+        inner_bsm = self.around_attention.enter(state_bsm)
+        update_bsm = self.attention(inner_bsm, inner_bsm, mask_bhqk, deterministic=deterministic)
+        state_bsm = self.around_attention.leave(state_bsm, update_bsm, deterministic=deterministic)
+
+        update_bsm = self.feed_forward(self.around_feed_forward.enter(state_bsm))
+        return self.around_feed_forward.leave(state_bsm, update_bsm, deterministic=deterministic)
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the source, feed-forward, each inside its residual connection."""
+
+    self_attention: Attention
+    source_attention: Attention
+    feed_forward: FeedForward
+    norm: str
+    dropout: float
+    dtype: str
+
+    def setup(self) -> None:
+        """One residual connection a sublayer."""
+        self.around_self_attention = Residual(self.norm, self.dropout, self.dtype)
+        self.around_source_attention = Residual(self.norm, self.dropout, self.dtype)
+        self.around_feed_forward = Residual(self.norm, self.dropout, self.dtype)
+
+    def __call__(
+        self,
+        state_btm: jax.Array,
+        mask_bhqk: jax.Array,
+        source: KeyValue,
+        source_mask_bhqk: jax.Array,
+        past: KeyValue | None = None,
+        position: jax.Array | int = 0,
+        *,
+        deterministic: bool,
+    ) -> tuple[jax.Array, KeyValue]:
+        """-> state_btm, and the keys and values of the self-attention.
+
+        `source`: keys and values of the encoder's states. With `past`, its slots from `position` on are overwritten by
+        the keys and values of the states given, and all of its slots that `mask_bhqk` shows are attended to.
+        """
+        inner_btm = self.around_self_attention.enter(state_btm)
+        query_bqhd = self.self_attention.project_query(inner_btm)
+        target = self.self_attention.project_key_value(inner_btm)
+        if past is not None:
+            target = jax.tree.map(
+                lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, position, axis=1), past, target
+            )
+        update_btm = self.self_attention.attend(query_bqhd, target, mask_bhqk, deterministic=deterministic)
+        state_btm = self.around_self_attention.leave(state_btm, update_btm, deterministic=deterministic)
+
+        query_bqhd = self.source_attention.project_query(self.around_source_attention.enter(state_btm))
+        update_btm = self.source_attention.attend(query_bqhd, source, source_mask_bhqk, deterministic=deterministic)
+        state_btm = self.around_source_attention.leave(state_btm, update_btm, deterministic=deterministic)
+
+        update_btm = self.feed_forward(self.around_feed_forward.enter(state_btm))
+        return self.around_feed_forward.leave(state_btm, update_btm, deterministic=deterministic), target
+
+
+class Transformer(nn.Module):
+    """Token ids in, logits out. `num_layers` is the depth of the encoder and of the decoder.
+
+    Initial values: embeddings N(0, 1/d_model), multiplied by sqrt(d_model) on use, positions added after; projections
+    and dense layers LeCun-normal, biases 0. `tie_embeddings` uses one matrix for source, target and output. Parameters
+    are float32; `dtype` is that of the computation, but scores, softmax, normalisation statistics and logits are float32.
+    Raises ValueError, when it is made, for a field outside its range and for tied embeddings with unequal vocabularies.
+    Ids have to be in range: what cannot be raised inside a compiled program shows as NaN logits.
+    """
+
+    source_vocab: int
+    target_vocab: int
+    d_model: int
+    num_heads: int
+    d_k: int
+    d_v: int
+    d_ff: int
+    num_layers: int
+    score: str
+    position: str
+    norm: str
+    dropout: float
+    tie_embeddings: bool
+    dtype: str
+    pad: int
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        sizes = ("source_vocab", "target_vocab", "d_model", "num_heads", "d_k", "d_v", "d_ff", "num_layers")
+        for field in sizes:
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1, not {getattr(self, field)}")
+        choices = {
+            "score": sorted(SCORES),
+            "position": sorted(POSITIONS),
+            "norm": sorted(NORMS),
+            "dtype": sorted(DTYPES),
+        }
+        for field, names in choices.items():
+            if getattr(self, field) not in names:
+                raise ValueError(f"{field} must be one of {', '.join(names)}, not {getattr(self, field)!r}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        if self.tie_embeddings and self.source_vocab != self.target_vocab:
+            raise ValueError(
+                f"tie_embeddings needs equal vocabularies, not source_vocab {self.source_vocab} "
+                f"and target_vocab {self.target_vocab}"
+            )
+        super().__post_init__()
+
+    def setup(self) -> None:
+        """Embeddings, layers, output projection."""
+        attention = {
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "d_k": self.d_k,
+            "d_v": self.d_v,
+            "score": self.score,
+            "dropout": self.dropout,
+            "dtype": self.dtype,
+        }
+        feed_forward = {"d_model": self.d_model, "d_ff": self.d_ff, "dtype": self.dtype}
+        residual = {"norm": self.norm, "dropout": self.dropout, "dtype": self.dtype}
+        self.encoder = [
+            EncoderLayer(attention=Attention(**attention), feed_forward=FeedForward(**feed_forward), **residual)
+            for _ in range(self.num_layers)
+        ]
+        self.decoder = [
+            DecoderLayer(
+                self_attention=Attention(**attention),
+                source_attention=Attention(**attention),
+                feed_forward=FeedForward(**feed_forward),
+                **residual,
+            )
+            for _ in range(self.num_layers)
+        ]
+        if self.norm == "pre":
+            self.encoder_norm = nn.LayerNorm(use_fast_variance=False, dtype=self.dtype)
+            self.decoder_norm = nn.LayerNorm(use_fast_variance=False, dtype=self.dtype)
+        self.drop = nn.Dropout(self.dropout)
+
+        embedding_init = nn.initializers.normal(1.0 / math.sqrt(self.d_model))
+        if self.tie_embeddings:
+            embedding_nm = self.param("embedding_nm", embedding_init, (self.source_vocab, self.d_model))
+            self.source_embedding_nm = self.target_embedding_nm = embedding_nm
+            self.output_mn = embedding_nm.T
+        else:
+            self.source_embedding_nm = self.param(
+                "source_embedding_nm", embedding_init, (self.source_vocab, self.d_model)
+            )
+            self.target_embedding_nm = self.param(
+                "target_embedding_nm", embedding_init, (self.target_vocab, self.d_model)
+            )
+            self.output_mn = self.param("output_mn", nn.initializers.lecun_normal(), (self.d_model, self.target_vocab))
+
+    def _embed(
+        self, embedding_nm: jax.Array, token_bt: jax.Array, position_t: jax.Array, *, deterministic: bool
+    ) -> jax.Array:
+        """Embedding times sqrt(d_model) plus position, then dropout -> state_btm in the compute dtype."""
+        row_btm = embedding_nm.at[token_bt].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        code_tm = POSITIONS[self.position](position_t, self.d_model)
+        state_btm = (row_btm * math.sqrt(self.d_model) + code_tm[None]).astype(self.dtype)
+        return self.drop(state_btm, deterministic=deterministic)
+
+    def _logits(self, state_btm: jax.Array) -> jax.Array:
+        """-> logits_btn float32."""
+        if self.norm == "pre":
+            state_btm = self.decoder_norm(state_btm)
+        output_mn = self.output_mn.astype(self.dtype)
+        return jnp.einsum("btm,mn->btn", state_btm, output_mn, preferred_element_type=jnp.float32)
+
+    def __call__(self, source_bs: jax.Array, input_bt: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Logits [b, t, n] float32 for the token after each of `input_bt`: BOS and the target shifted right."""
+        encoded = self.encode(source_bs, deterministic=deterministic)
+        return self.decode(encoded, input_bt, deterministic=deterministic)
+
+    def encode(self, source_bs: jax.Array, *, deterministic: bool) -> Encoded:
+        """Source ids [b, s], padded with `pad`, which no state attends to."""
+        mask_bs = source_bs != self.pad
+        position_s = jnp.arange(source_bs.shape[1])
+        state_bsm = self._embed(self.source_embedding_nm, source_bs, position_s, deterministic=deterministic)
+        for layer in self.encoder:
+            state_bsm = layer(state_bsm, padding_mask(mask_bs), deterministic=deterministic)
+        if self.norm == "pre":
+            state_bsm = self.encoder_norm(state_bsm)
+        return Encoded(state_bsm, mask_bs)
+
+    def decode(self, encoded: Encoded, input_bt: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Logits [b, t, n] at once. Padding of the target comes last: the causal mask hides it from real tokens."""
+        length = input_bt.shape[1]
+        mask_bhqk, source_mask_bhqk = causal_mask(length), padding_mask(encoded.mask_bs)
+        state_btm = self._embed(self.target_embedding_nm, input_bt, jnp.arange(length), deterministic=deterministic)
+        for layer in self.decoder:
+            source = layer.source_attention.project_key_value(encoded.state_bsm)
+            state_btm, _ = layer(state_btm, mask_bhqk, source, source_mask_bhqk, deterministic=deterministic)
+        return self._logits(state_btm)
+
+    def start(self, encoded: Encoded, max_length: int) -> Cache:
+        """A cache for `max_length` steps. Keys and values of the source are projected here, once."""
+        batch = encoded.state_bsm.shape[0]
+        source = tuple(layer.source_attention.project_key_value(encoded.state_bsm) for layer in self.decoder)
+        target = KeyValue(
+            jnp.zeros((batch, max_length, self.num_heads, self.d_k), self.dtype),
+            jnp.zeros((batch, max_length, self.num_heads, self.d_v), self.dtype),
+        )
+        return Cache(source, (target,) * self.num_layers, encoded.mask_bs, jnp.zeros((), jnp.int32))
+
+    def step(self, cache: Cache, token_b: jax.Array) -> tuple[jax.Array, Cache]:
+        """Logits [b, n] for what follows `token_b`, and the cache one token on. Past its `max_length`: NaN logits."""
+        max_length = cache.target[0].key_bkhd.shape[1]
+        mask_bhqk = (jnp.arange(max_length) <= cache.position)[None, None, None]
+        source_mask_bhqk = padding_mask(cache.mask_bs)
+        state_btm = self._embed(self.target_embedding_nm, token_b[:, None], cache.position[None], deterministic=True)
+        targets = []
+        for layer, source, past in zip(self.decoder, cache.source, cache.target, strict=True):
+            state_btm, target = layer(
+                state_btm, mask_bhqk, source, source_mask_bhqk, past, cache.position, deterministic=True
+            )
+            targets.append(target)
+        logits_bn = self._logits(state_btm)[:, 0]
+        # A write past the end lands in the last slot without a word, and a compiled program cannot raise.
+        logits_bn = jnp.where(cache.position < max_length, logits_bn, jnp.nan)
+        return logits_bn, cache._replace(target=tuple(targets), position=cache.position + 1)

@@ -1,0 +1,59 @@
+"""Write the report of a study: charts and tables in one HTML file that opens offline.
+
+python scripts/report.py runs/dk_study
+python scripts/report.py runs/dk_study --image=docs/dk_study.svg
+
+Takes a few seconds. Prints the path of each file it wrote.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from train.errors import UserError
+from train.log import read_config, read_rows
+from train.report.charts import headline, save
+from train.report.page import write_report
+from train.report.statistics import lane_results
+from train.report.tables import headline_values
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Write the report of a study as one HTML file that opens offline.")
+    parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="the --workdir of the study")
+    parser.add_argument("--output", type=Path, help="the HTML file to write (default: WORKDIR/report.html)")
+    parser.add_argument("--image", type=Path, help="also write the headline chart, as .svg or .png")
+    parser.add_argument("--value", help="the metric of the image (default: the headline metric of the report)")
+    return parser.parse_args(arguments)
+
+
+def write_image(workdir: Path, image: Path, value: str | None) -> None:
+    """Write the headline chart alone. Raises UserError where the study has nothing to draw."""
+    read_config(workdir)
+    rows = read_rows(workdir)
+    lanes = lane_results(rows)
+    split = "test" if any(lane.finished for lane in lanes) else "valid"
+    value = value or headline_values(rows)[0]
+    chart = headline(lanes, value, split) if lanes else None
+    if chart is None:
+        raise UserError(f"--image: {workdir} has no finite {value} on {split} to draw")
+    save(chart, image)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write what was asked for; status 2 and one line where that is not possible."""
+    options = parse(arguments)
+    try:
+        print(write_report(options.workdir, options.output or options.workdir / "report.html"))
+        if options.image is not None:
+            write_image(options.workdir, options.image, options.value)
+            print(options.image)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

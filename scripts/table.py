@@ -1,0 +1,86 @@
+"""Print a study as a table: one metric, pivoted over two axes, at the best rate of each cell and at each fixed rate.
+
+python scripts/table.py runs/dk_study
+python scripts/table.py runs/dk_study --value=sequence_accuracy --statistic=best
+python scripts/table.py runs/dk_study --rows=lr --columns=score --statistic=sd --csv --output=table.csv
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from train.errors import UserError
+from train.log import read_rows
+from train.report.pivot import STATISTICS, VIEWS, default_layout, pivot
+from train.report.statistics import lane_results
+from train.report.tables import headline_values, measured, to_csv, to_text
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Print a study as a table.")
+    parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="the --workdir of the study")
+    parser.add_argument("--rows", help="axis down the side, or lr, or seed (default: d_k where it varies)")
+    parser.add_argument("--columns", help="axis along the top, or lr, or seed (default: score where it varies)")
+    parser.add_argument("--value", help="metric (default: token_accuracy; bleu where it was measured)")
+    parser.add_argument("--split", choices=("test", "valid", "train"), default="test", help="default: %(default)s")
+    parser.add_argument(
+        "--statistic",
+        choices=(*VIEWS, *STATISTICS),
+        default="both",
+        help="best: mean ± half the spread over seeds at each cell's best rate on valid; fixed: at each rate; "
+        "both (default); any other: that number, at the best rate and at each rate",
+    )
+    parser.add_argument("--lr", type=float, help="this learning rate only")
+    parser.add_argument("--csv", action="store_true", help="CSV with full digits")
+    parser.add_argument("--output", type=Path, help="write to this file and print its path")
+    return parser.parse_args(arguments)
+
+
+def table(options: argparse.Namespace) -> str:
+    """The text asked for. Raises UserError for a name the log does not have."""
+    rows = read_rows(options.workdir)
+    lanes = lane_results(rows)
+    if not lanes:
+        raise UserError(f"{options.workdir}: no evaluations yet")
+    names = measured(rows)
+    value = options.value or headline_values(rows)[0]
+    if options.value is not None and names and value not in names:
+        raise UserError(f"--value={value}: the log has no such metric; it has {', '.join(sorted(names))}")
+    along, across = default_layout(lanes)
+    if options.rows is not None and options.rows == options.columns:
+        raise UserError(f"--rows={options.rows} --columns={options.columns}: rows and columns must differ")
+    if options.rows is not None:
+        along, across = options.rows, along if options.rows == across else across
+    if options.columns is not None:
+        along, across = across if options.columns == along else along, options.columns
+    tables = pivot(
+        lanes, rows=along, columns=across, value=value, split=options.split, statistic=options.statistic, lr=options.lr
+    )
+    if options.csv:
+        return to_csv(tables)
+    return to_text(tables, shutil.get_terminal_size((120, 24)).columns) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print or write the table; status 2 and one line where that is not possible."""
+    options = parse(arguments)
+    try:
+        text = table(options)
+        if options.output is None:
+            print(text, end="")
+        else:
+            try:
+                options.output.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise UserError(f"{options.output}: {error.strerror or error}") from error
+            print(options.output)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

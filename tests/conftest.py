@@ -1,0 +1,24 @@
+"""Strictness for every test: warnings are errors (pyproject.toml), ranks never promote silently, two CPU devices."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_num_cpu_devices", 2)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def parallel_data() -> Path:
+    """Folder of real parallel text beside the repository, where there is one."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real parallel text: {folder} is absent")
+    return folder

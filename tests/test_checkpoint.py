@@ -1,0 +1,89 @@
+import os
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from train.checkpoint import Checkpoints
+from train.errors import UserError
+
+STATE = {"weights": np.arange(35, dtype=np.float32).reshape(5, 7), "step": np.array([3, 3], np.int32)}
+LIKE = jax.tree.map(np.zeros_like, STATE)
+
+
+def state(number: int):
+    return jax.tree.map(lambda x: (x + number).astype(x.dtype), STATE)
+
+
+def written(folder, *steps: int):
+    checkpoints = Checkpoints(folder)
+    for step in steps:
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+    return folder
+
+
+def newest(folder):
+    checkpoints = Checkpoints(folder)
+    try:
+        return checkpoints.newest(LIKE)
+    finally:
+        checkpoints.close()
+
+
+def same(one, other) -> bool:
+    return all(np.array_equal(one[name], other[name]) and one[name].dtype == other[name].dtype for name in STATE)
+
+
+def test_nothing_saved_is_none(tmp_path):
+    assert newest(tmp_path / "none") is None
+
+
+def test_the_newest_comes_back_bit_for_bit_and_only_two_are_kept(tmp_path):
+    restored = newest(written(tmp_path, 5, 10, 13))
+    assert restored.step == 13
+    assert same(restored.state, state(13))
+    assert restored.damaged == ()
+    assert sorted(int(entry.name) for entry in tmp_path.iterdir()) == [10, 13]
+
+
+def test_a_folder_left_by_a_kill_during_a_save_is_ignored(tmp_path):
+    written(tmp_path, 5)
+    left = tmp_path / "10.orbax-checkpoint-tmp-0"
+    left.mkdir()
+    (left / "half").write_bytes(b"x")
+    assert newest(tmp_path).step == 5
+    assert newest(written(tmp_path, 10)).step == 10
+
+
+@pytest.mark.parametrize("fault", ["emptied", "cut", "removed"])
+def test_a_damaged_checkpoint_is_passed_over_and_can_be_saved_again(tmp_path, fault):
+    written(tmp_path, 5)
+    shutil.copytree(tmp_path / "5", tmp_path / "10")
+    files = sorted(
+        (path for path in (tmp_path / "10").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    for path in files:
+        if fault == "emptied":
+            path.write_bytes(b"")
+        elif fault == "cut":
+            os.truncate(path, path.stat().st_size // 2)
+    if fault == "removed":
+        shutil.rmtree(tmp_path / "10" / "default")
+        (tmp_path / "10" / "default").mkdir()
+    restored = newest(tmp_path)
+    assert restored.step == 5
+    assert same(restored.state, state(5))
+    assert restored.damaged == (10,)
+    assert newest(written(tmp_path, 10)).step == 10
+    assert same(newest(tmp_path).state, state(10))
+
+
+def test_without_any_good_checkpoint_there_is_a_clear_error_and_no_fresh_start(tmp_path):
+    written(tmp_path, 5)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    with pytest.raises(UserError, match=r"none of the checkpoints in .* can be read \(steps \[5\]\)"):
+        newest(tmp_path)

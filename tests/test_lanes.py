@@ -1,0 +1,178 @@
+import jax
+import numpy as np
+import pytest
+from small_run import RUN, batch, batches, lanes, make_run
+
+from train.errors import UserError
+from train.lanes import HANGING_JAX, Lanes, choose_layout, start_backend
+from train.step import NEVER
+
+
+def train(group: Lanes, steps: int, chunk: int = RUN.chunk_steps):
+    """So many updates in chunks of at most `chunk`."""
+    state = group.init()
+    step = 0
+    while step < steps:
+        count = min(chunk, steps - step)
+        state = group.update(state, batches(group.seeds, step, count), count)
+        step += count
+    return group.to_host(state)
+
+
+def lane_of(state, lane: int):
+    return jax.tree.map(lambda x: x[lane], state)
+
+
+def equal(one, other) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def close(one, other, tolerance: float) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.allclose(a, b, rtol=0, atol=tolerance) for a, b in pairs)
+
+
+@pytest.fixture(scope="module")
+def run():
+    return make_run(dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return jax.devices()
+
+
+THREE = lanes((1e-3, 0), (3e-3, 1), (1e-2, 0))
+
+
+@pytest.fixture(scope="module")
+def three(run, devices):
+    return train(Lanes(run, THREE, devices), 20)
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2])
+@pytest.mark.parametrize("device_count", [1, 2])
+def test_a_lane_of_many_equals_the_run_alone(run, devices, three, alone, device_count):
+    lane = THREE[alone]
+    single = train(Lanes(run, [lane], devices[:device_count]), 20)
+    assert close(lane_of(single, 0).params, lane_of(three, alone).params, 1e-5)
+    assert int(single.train.tokens[0]) == int(three.train.tokens[alone])
+
+
+@pytest.mark.parametrize("order", ["map", "vmap"])
+def test_the_plain_loop_over_updates_gives_the_same(run, devices, three, order, monkeypatch):
+    monkeypatch.setattr("train.lanes.choose_layout", lambda *args: choose_layout(*args)._replace(order=order))
+    group = Lanes(run, THREE, devices)
+    assert close(train(group, 20).params, three.params, 1e-5)
+    update = jax.jit(run.update)
+    for index, lane in enumerate(THREE):
+        knobs = jax.tree.map(lambda x, index=index: x[index], group._knobs_r)
+        state = jax.jit(run.init)(knobs)
+        for step in range(20):
+            state = update(state, batch(lane.seed, step), knobs)
+        assert close(state.params, lane_of(three, index).params, 1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 8])
+def test_chunks_of_any_length_give_the_same_bits(run, devices, three, chunk):
+    assert equal(train(Lanes(run, THREE, devices), 20, chunk), three)
+
+
+def test_the_same_again_gives_the_same_bits(run, devices, three):
+    assert equal(train(Lanes(run, THREE, devices), 20), three)
+
+
+def test_leaving_to_the_host_and_coming_back_changes_nothing(run, devices, three):
+    group = Lanes(run, THREE, devices)
+    state = group.init()
+    for step in range(0, 20, 5):
+        state = group.from_host(group.to_host(group.update(state, batches(group.seeds, step, 5), 5)))
+    assert equal(group.to_host(state), three)
+
+
+def test_an_exploding_lane_leaves_the_others_bit_identical(run, devices, three):
+    others = train(Lanes(run, [*THREE, *lanes((1e9, 0))], devices), 20)
+    assert int(others.diverged_at[3]) != NEVER
+    for index in range(3):
+        assert equal(lane_of(others, index), lane_of(three, index))
+    assert (three.diverged_at == NEVER).all()
+
+
+def test_lanes_of_one_seed_start_alike_and_see_the_same_batches_others_do_not(run, devices):
+    group = Lanes(run, lanes((1e-3, 5), (1e-2, 5), (1e-3, 7)), devices)
+    start = group.to_host(group.init()).params
+    assert equal(jax.tree.map(lambda x: x[0], start), jax.tree.map(lambda x: x[1], start))
+    assert not equal(jax.tree.map(lambda x: x[0], start), jax.tree.map(lambda x: x[2], start))
+    assert group.seeds == (5, 7)
+    twins = train(Lanes(run, lanes((1e-3, 5), (1e-3, 5)), devices), 6)
+    assert equal(lane_of(twins, 0), lane_of(twins, 1))
+
+
+def test_more_seeds_do_not_change_a_lane(run, devices):
+    two = train(Lanes(run, lanes((3e-3, 0), (3e-3, 1)), devices), 6)
+    four = train(Lanes(run, lanes((3e-3, 0), (3e-3, 1), (3e-3, 2), (3e-3, 3)), devices), 6)
+    for index in range(2):
+        assert close(lane_of(two, index).params, lane_of(four, index).params, 1e-6)
+
+
+def test_evaluation_gives_each_real_lane_its_counts_and_tokens(run, devices):
+    group = Lanes(run, THREE, devices)
+    state = group.init()
+    evaluation, token_rnt = group.evaluate(state.params, [batch(7, 0), batch(7, 1)])
+    assert token_rnt.shape == (3, 12, 7)
+    params = group.to_host(state.params)
+    for index in range(3):
+        counts = [run.evaluate(lane_of(params, index), batch(7, part)) for part in (0, 1)]
+        total = counts[0][0] + counts[1][0]
+        mine = lane_of(group.to_host(evaluation), index)
+        assert close(mine.sums.loss, total.sums.loss, 1e-3)
+        assert int(mine.sequences) == 12
+        np.testing.assert_array_equal(token_rnt[index], np.concatenate([tokens for _, tokens in counts]))
+
+
+def test_one_program_serves_every_count_of_updates(run, devices):
+    group = Lanes(run, THREE, devices)
+    state = group.init()
+    for count in (1, 2, 8, 5):
+        state = group.update(state, batches(group.seeds, 0, count), count)
+    assert group._updates._cache_size() == 1
+
+
+def test_like_has_the_shapes_of_the_state(run, devices):
+    group = Lanes(run, THREE, devices)
+    real, like = group.to_host(group.init()), group.like()
+    assert jax.tree.structure(real) == jax.tree.structure(like)
+    for one, other in zip(jax.tree.leaves(real), jax.tree.leaves(like), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+
+
+@pytest.mark.parametrize(
+    ("lane_count", "batch_size", "device_count", "shards"),
+    [
+        (9, 32, 2, (2, 1)),
+        (3, 32, 2, (2, 1)),
+        (1, 32, 2, (1, 2)),
+        (1, 7, 2, (1, 1)),
+        (3, 32, 8, (2, 4)),
+        (8, 6, 8, (8, 1)),
+        (1, 6, 8, (1, 6)),
+        (5, 32, 1, (1, 1)),
+    ],
+)
+def test_layout_rule(lane_count, batch_size, device_count, shards):
+    layout = choose_layout(lane_count, batch_size, device_count, "cpu")
+    assert (layout.lane_shards, layout.data_shards) == shards
+    assert layout.order == "map"
+    assert choose_layout(lane_count, batch_size, device_count, "gpu").order == "vmap"
+
+
+def test_a_jax_that_hangs_is_refused_with_the_remedy(monkeypatch):
+    for version in HANGING_JAX:
+        monkeypatch.setattr(jax, "__version__", version)
+        with pytest.raises(UserError, match=r"can hang on a CPU; install another: pip install"):
+            start_backend(0)
+
+
+def test_more_devices_than_there_are_is_refused():
+    with pytest.raises(UserError, match=r"run.devices=1000, but there are 2"):
+        start_backend(1000)

@@ -1,0 +1,219 @@
+"""The log: strict JSON, whole lines whatever is killed, faults of the disk named, each evaluation once."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.synthetic_study import study_rows
+from train.errors import UserError
+from train.log import (
+    MetricsLog,
+    axis_names,
+    metric_names,
+    metrics_path,
+    read_config,
+    read_rows,
+    to_json,
+    write_config,
+)
+
+
+def evaluation(step: int, *, lane: int = 0, cell: str = "d_k=7", split: str = "valid", **fields: Any) -> dict[str, Any]:
+    return {"cell": cell, "lane": lane, "step": step, "split": split, **fields}
+
+
+def strict(line: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} in {line}")
+
+    return json.loads(line, parse_constant=refuse)
+
+
+def test_every_line_is_strict_json_and_numbers_that_do_not_exist_are_null(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "loss": np.float32("nan"),
+        "big": float("-inf"),
+        "jax": jnp.float32(0.5),
+        "half": jnp.bfloat16(1.5),
+        "count": np.int64(13),
+        "flag": np.bool_(True),
+        "many": np.array([1.0, np.inf]),
+        "inner": {"a": (math.nan, 2)},
+        "text": "今日 \u2028 \ud800 </script>",
+        "path": tmp_path,
+    }
+    with MetricsLog(tmp_path) as log:
+        log.append([evaluation(11, **values)])
+    lines = metrics_path(tmp_path).read_text("utf-8").splitlines()
+    row = strict(lines[0])
+    assert len(lines) == 1
+    assert (row["loss"], row["big"], row["inner"]) == (None, None, {"a": [None, 2]})
+    assert (row["jax"], row["half"], row["count"], row["flag"], row["many"]) == (0.5, 1.5, 13, True, [1.0, None])
+    assert row["text"] == values["text"]
+    assert "今日" in lines[0]
+    assert list(row) == ["cell", "lane", "step", "split", *values]
+
+
+def test_a_whole_study_reads_back_through_a_strict_parser(tmp_path: Path) -> None:
+    rows = study_rows()
+    with MetricsLog(tmp_path) as log:
+        log.append(rows)
+    assert [strict(line) for line in metrics_path(tmp_path).read_text("utf-8").split("\n")[:-1]] == rows
+    assert read_rows(tmp_path) == rows
+
+
+def test_a_value_without_a_form_in_json_writes_nothing(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        with pytest.raises(TypeError, match="object"):
+            log.append([evaluation(1), evaluation(2, loss=object())])
+        assert metrics_path(tmp_path).read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"cell": "d_k=7", "la', b'{"cell": "d_k=7"}', b"\x00\x00\x00", b"{]\n", b'"text"\n']
+)
+def test_a_torn_last_line_is_left_out_and_dropped_on_open(tmp_path: Path, torn: bytes) -> None:
+    with MetricsLog(tmp_path) as log:
+        log.append([evaluation(1), evaluation(2)])
+    whole = metrics_path(tmp_path).read_bytes()
+    metrics_path(tmp_path).write_bytes(whole + torn)
+    assert [row["step"] for row in read_rows(tmp_path)] == [1, 2]
+    with MetricsLog(tmp_path) as log:
+        assert metrics_path(tmp_path).read_bytes() == whole
+        log.append([evaluation(3)])
+    assert [row["step"] for row in read_rows(tmp_path)] == [1, 2, 3]
+
+
+def test_a_process_killed_while_it_writes_leaves_whole_lines(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from train.log import MetricsLog\n"
+        "log = MetricsLog(sys.argv[1])\n"
+        "for step in range(1, 8): log.append([{'cell': 'c', 'lane': 0, 'split': 'valid', 'step': step}])\n"
+        'os.write(log._opened(), b\'{"cell": "c", "lane"\'); os.kill(os.getpid(), signal.SIGKILL)\n'
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parent.parent, timeout=60)
+    assert done.returncode == -9
+    with MetricsLog(tmp_path):
+        assert [row["step"] for row in read_rows(tmp_path)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_garbage_before_the_last_line_is_named_with_its_line(tmp_path: Path) -> None:
+    good = (to_json(evaluation(1)) + "\n").encode()
+    metrics_path(tmp_path).write_bytes(good + b'{"loss": NaN}\n' + good)
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not a JSON object"):
+        read_rows(tmp_path)
+
+
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
+    metrics_path(tmp_path).write_text(f"\n{to_json(evaluation(1))}\n\n")
+    assert read_rows(tmp_path) == [evaluation(1)]
+
+
+def test_truncate_drops_later_rows_of_these_lanes_of_this_cell_only(tmp_path: Path) -> None:
+    rows = [
+        evaluation(step, lane=lane, cell=cell)
+        for cell in ("d_k=7", "d_k=11")
+        for lane in (0, 1, 2)
+        for step in (5, 10, 15)
+    ]
+    with MetricsLog(tmp_path) as log:
+        log.append(rows)
+        assert log.truncate("d_k=7", {0, 2}, 5) == 4
+        assert log.truncate("d_k=7", {0, 2}, 5) == 0
+        kept = [row for row in rows if row["cell"] != "d_k=7" or row["lane"] == 1 or row["step"] <= 5]
+        assert read_rows(tmp_path) == kept
+        log.append([evaluation(10)])
+    assert read_rows(tmp_path) == [*kept, evaluation(10)]
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_resuming_after_a_kill_shows_each_step_once(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        log.append([evaluation(step, loss=1.0) for step in range(1, 10)])
+    with MetricsLog(tmp_path) as log:
+        log.truncate("d_k=7", [0], 5)
+        log.append([evaluation(step, loss=2.0) for step in range(6, 13)])
+    rows = read_rows(tmp_path)
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert [row["loss"] for row in rows] == [1.0] * 5 + [2.0] * 7
+
+
+def test_of_two_rows_of_one_evaluation_the_later_counts(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        log.append([evaluation(5, loss=1.0), evaluation(5, split="train"), evaluation(5, loss=3.0)])
+    assert read_rows(tmp_path) == [evaluation(5, split="train"), evaluation(5, loss=3.0)]
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    metrics_path(tmp_path).symlink_to("/dev/full")
+    with MetricsLog(tmp_path) as log:
+        with pytest.raises(UserError, match=r"metrics\.jsonl: No space left on device"):
+            log.append([evaluation(1)])
+        with pytest.raises(UserError, match=r"metrics\.jsonl: not a regular file"):
+            log.truncate("d_k=7", [0], 0)
+    with pytest.raises(UserError, match="not a regular file"):
+        read_rows(tmp_path)
+
+
+def test_a_limit_on_the_size_of_files_leaves_the_rows_before_it(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys; from train.log import MetricsLog; from train.errors import UserError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); log = MetricsLog(sys.argv[1])\n"
+        "try:\n"
+        "    for step in range(100): log.append([{'cell': 'c', 'lane': 0, 'split': 'valid', 'step': step}])\n"
+        "except UserError as error: print(error, step)\n"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(arguments, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=60)
+    assert "metrics.jsonl: File too large" in done.stdout, done.stderr
+    steps = int(done.stdout.split()[-1])
+    assert metrics_path(tmp_path).read_bytes().endswith(b"\n")
+    assert [row["step"] for row in read_rows(tmp_path)] == list(range(steps))
+
+
+def test_a_workdir_that_cannot_be_is_one_error(tmp_path: Path) -> None:
+    for attempt in (
+        lambda: MetricsLog("/dev/null/x"),
+        lambda: write_config("/dev/null/x", {}),
+        lambda: read_rows("/dev/null/x"),
+        lambda: read_config(tmp_path),
+        lambda: read_rows(tmp_path / "absent"),
+    ):
+        with pytest.raises(UserError, match=r"/dev/null/x|config\.json|absent") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+
+
+def test_config_is_whole_and_reads_back(tmp_path: Path) -> None:
+    folder = tmp_path / "今日 runs"
+    folder.mkdir()
+    write_config(folder, {"config": {"lr": (0.001, math.inf)}, "git": None})
+    write_config(folder, {"config": {"lr": (0.002, 3)}, "git": "0123abc"})
+    assert read_config(folder) == {"config": {"lr": [0.002, 3]}, "git": "0123abc"}
+    assert os.listdir(folder) == ["config.json"]
+    (folder / "config.json").write_text('{"config": ')
+    with pytest.raises(UserError, match=r"config\.json: not a JSON object"):
+        read_config(folder)
+
+
+def test_closing_twice_is_fine_and_writing_after_it_is_not(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.close()
+    log.close()
+    with pytest.raises(ValueError, match="closed"):
+        log.append([evaluation(1)])
+
+
+def test_names_of_axes_and_metrics_come_from_the_order_of_fields() -> None:
+    rows = study_rows(bleu=True, steps=200)
+    assert axis_names(rows) == ("task", "model", "score", "d_k")
+    assert metric_names(rows) == ("loss", "token_accuracy", "sequence_accuracy", "bleu", "chrf", "bleu_signature")
+    assert axis_names([]) == metric_names([]) == ()

@@ -1,0 +1,423 @@
+"""From config files and command lines to cells and lanes, and what is refused on the way."""
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import model
+from configs import base
+from train.errors import UserError
+from train.plan import Lane, make_plan, short_names
+from train.schema import FREE, KNOBS, SECTIONS
+from train.values import is_tuple, show
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ROOT / "configs" / "base.py"
+CONFIGS = sorted(file for file in (ROOT / "configs").rglob("*.py") if file.name != "__init__.py")
+
+# A second value for each knob that is a name or a flag; numbers and paths have theirs made.
+OTHER_NAMES = {
+    "task.name": "reverse",
+    "task.tokenizer": "char",
+    "task.bleu_tokenize": "13a",
+    "model.name": "transformer",
+    "model.score": "dot",
+    "model.position": "sinusoidal",
+    "model.norm": "post",
+    "model.dtype": "bfloat16",
+    "optim.name": "sgd",
+    "optim.schedule": "inverse_sqrt",
+    "run.select": "token_accuracy",
+}
+
+
+def other_value(path: str) -> Any:
+    """A value that is allowed and, where there is a choice, not the default."""
+    section, _, key = path.partition(".")
+    default, kind = base.get_config()[section][key], KNOBS[path].kind
+    if path in OTHER_NAMES:
+        return OTHER_NAMES[path]
+    if kind is bool:
+        return not default
+    if kind is int:
+        return 2 * default or 3
+    if kind is float:
+        return default / 2 or 0.25
+    return {"lanes.lr": (0.5, 0.25), "lanes.seed": (7, 3)}.get(path, ("a b.tsv", "c,d.tsv"))
+
+
+def fits(path: str) -> list[str]:
+    """What else has to be said for the other value of a knob to be allowed."""
+    return {"task.min_length": ["task.max_length=97"], "optim.weight_decay": ["optim.name=adamw"]}.get(path, [])
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def write(*lines: str, begin: str = "config = base.get_config()") -> Path:
+        body = "".join(f"    {line}\n" for line in (begin, *lines))
+        file = tmp_path / "mine.py"
+        file.write_text(f"from configs import base\n\n\ndef get_config():\n{body}    return config\n", encoding="utf-8")
+        return file
+
+    return write
+
+
+def refused(*arguments: Any, **keywords: Any) -> str:
+    """The one line with which a plan is refused."""
+    with pytest.raises(UserError) as caught:
+        make_plan(*arguments, **keywords)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+# Config files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
+def test_every_config_expands(file):
+    plan = make_plan(file)
+    grid = [options for section in plan.config["cells"].values() for options in section.values()]
+    count = 1
+    for options in grid:
+        count *= len(options)
+    assert len({cell.name for cell in plan.cells}) == len(plan.cells) == count
+    assert len(plan.lanes) == len(plan.config["lanes"]["lr"]) * len(plan.config["lanes"]["seed"])
+    assert json.loads(json.dumps(plan.config, allow_nan=False)) == plan.config
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
+def test_every_config_says_what_to_type_and_what_to_expect(file):
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    assert f"python -m train --config={file.relative_to(ROOT).as_posix()} --workdir=" in docstring
+    assert file.stem == "base" or "Expect" in docstring
+
+
+def test_the_studies_have_the_size_they_announce():
+    quick, study = make_plan(ROOT / "configs/dk_quick.py"), make_plan(ROOT / "configs/dk_study.py")
+    assert (len(quick.cells), len(quick.lanes)) == (12, 9)
+    assert (len(study.cells), len(study.lanes)) == (66, 25)
+    assert quick.cells[0].name == "score=additive,d_k=4"
+    assert study.cells[-1].name == "task=toy_translation,score=scaled_dot,d_k=1024"
+
+
+def test_a_single_run_is_one_cell_and_one_lane():
+    plan = make_plan(BASE)
+    assert [cell.name for cell in plan.cells] == ["task=copy"]
+    assert plan.cells[0].axes == {}
+    assert plan.lanes == (Lane(0, 3e-3, 0),)
+
+
+def test_the_resolved_config_is_in_the_order_of_base():
+    config = make_plan(BASE).config
+    assert list(config) == [*SECTIONS, "cells"]
+    assert [f"{section}.{key}" for section in SECTIONS for key in config[section]] == list(KNOBS)
+
+
+def test_plans_are_frozen():
+    plan = make_plan(BASE)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.cells[0].model.d_k = 3
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("config.optim.warmup_stepz = 3", "config.optim.warmup_stepz is no knob; did you mean optim.warmup_steps?"),
+        ("config.model.steps = 3", "config.model.steps is no knob; did you mean run.steps?"),
+        ("config.run.flux_capacitor = 3", "config.run.flux_capacitor is no knob; all knobs are in configs/base.py"),
+        ("config.learning_ratee = 1e-2", "config.learning_ratee is no section"),
+        ("config.modell = 3", "config.modell is no section; did you mean model?"),
+        ("del config.model.d_k", "config.model.d_k is missing; begin with base.get_config()"),
+        ("del config.optim", "the section config.optim is missing; begin with base.get_config()"),
+        ("del config.cells", "the section config.cells is missing; begin with base.get_config()"),
+        ("config.model.dropout = None", "config.model.dropout = None has the wrong type: must be a number"),
+        ("config.run.steps = True", "config.run.steps = true has the wrong type: must be a whole number"),
+        ("config.lanes.lr = ('fast',)", "config.lanes.lr = 'fast' has the wrong type: must be a number"),
+        ("config.cells.model.d_k = 4", "config.cells.model.d_k = 4 must be a tuple of values"),
+        ("config.cells.model.score = 'dot'", "config.cells.model.score = 'dot' must be a tuple of values"),
+        ("config.cells.model.d_k = (4, 8.0)", "config.cells.model.d_k = 8.0 has the wrong type"),
+        ("config.cells.model.dk = (4, 8)", "config.cells.model.dk is no knob; did you mean model.d_k?"),
+        ("config.cells = {'model': (4, 8)}", "config.cells.model must be a section"),
+        ("config.cells.lanes = {'lr': (1., 2.)}", "config.cells.lanes.lr is no axis of the grid: lanes are listed in"),
+        ("config.cells.run.chunk_steps = (4, 8)", "config.cells.run.chunk_steps is no axis of the grid"),
+        ("config.cells.run.devices = (1, 2)", "config.cells.run.devices is no axis of the grid"),
+    ],
+)
+def test_mistakes_in_a_file_are_named_with_the_file(config_file, line, message):
+    file = config_file(line)
+    assert refused(file).startswith(f"{file}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("config.model.d_k = 'wide'", "line 6: TypeError: Could not override field"),
+        ("config.model.d_k = 1 // 0", "line 6: ZeroDivisionError: "),
+        ("raise SystemExit(3)", "line 6: SystemExit: 3"),
+        ("config.model.d_k = = 3", "line 6: SyntaxError: invalid syntax"),
+        ("raise ValueError('first\\nsecond')", "line 6: ValueError: first second"),
+        ("import no_such_module", "line 6: ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)
+def test_an_exception_in_a_file_is_one_line_with_its_place(config_file, line, message):
+    file = config_file(line)
+    assert refused(file).startswith(f"{file}, {message}")
+
+
+def test_files_that_give_no_config(tmp_path, config_file):
+    assert refused(tmp_path / "absent.py") == f"--config={tmp_path}/absent.py: No such file or directory"
+    assert refused(ROOT / "configs" / "dk_quik.py").endswith(f"did you mean {ROOT}/configs/dk_quick.py?")
+    assert refused(tmp_path) == f"--config={tmp_path}: Is a directory"
+    assert refused(config_file(begin="config = 3")).endswith("get_config() must return a ConfigDict, not int")
+    (tmp_path / "empty.py").write_text("")
+    assert refused(tmp_path / "empty.py") == f"{tmp_path}/empty.py: no function get_config() in it"
+
+
+def test_a_file_edited_twice_in_a_moment_is_read_anew(config_file):
+    assert make_plan(config_file("config.model.d_k = 3")).cells[0].model.d_k == 3
+    assert make_plan(config_file("config.model.d_k = 5")).cells[0].model.d_k == 5
+
+
+def test_a_config_may_refer_to_its_own_values(config_file):
+    assert make_plan(config_file("config.model.d_v = config.model.get_ref('d_k') * 2")).cells[0].model.d_v == 128
+
+
+# Overrides ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", KNOBS)
+def test_every_knob_can_be_overridden(path):
+    value = other_value(path)
+    text = show(value) if is_tuple(KNOBS[path].kind) or isinstance(value, bool) else str(value)
+    plan = make_plan(BASE, overrides=[f"{path}={text}", *fits(path)])
+    section, _, key = path.partition(".")
+    assert plan.config[section][key] == (list(value) if isinstance(value, tuple) else value)
+    if section == "lanes":
+        assert tuple(dict.fromkeys(getattr(lane, key) for lane in plan.lanes)) == value
+    else:
+        resolved = getattr(getattr(plan.cells[0], section), key)
+        assert resolved == value
+        assert type(resolved) is type(value)
+
+
+def test_the_command_line_wins_also_with_a_default_and_the_last_of_two_wins(config_file):
+    file = config_file("config.run.batch_size = 64")
+    assert base.get_config().run.batch_size == 32
+    assert make_plan(file).config["run"]["batch_size"] == 64
+    assert make_plan(file, ["run.batch_size=32"]).config["run"]["batch_size"] == 32
+    assert make_plan(file, ["run.batch_size=7", "run.batch_size=32"]).cells[0].run.batch_size == 32
+
+
+def test_a_list_can_be_emptied(config_file):
+    file = config_file("config.task.train = ('a', 'b')")
+    assert make_plan(file).cells[0].task.train == ("a", "b")
+    assert make_plan(file, ["task.train="]).cells[0].task.train == ()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("run.stepz=3", "--config.run.stepz is no knob; did you mean run.steps?"),
+        ("stepz=3", "--config.stepz is no knob; did you mean run.steps?"),
+        ("run.steps", "--config.run.steps: a value is missing; write --config.run.steps=VALUE"),
+        ("run.steps=0", "run.steps = 0 is not allowed: must be at least 1"),
+        ("run.steps=-1", "run.steps = -1 is not allowed: must be at least 1"),
+        ("run.steps=1.5", "run.steps = '1.5' has the wrong type: must be a whole number"),
+        ("model.dropout=1.5", "model.dropout = 1.5 is not allowed: must be at least 0 and below 1"),
+        ("model.num_heads=0", "model.num_heads = 0 is not allowed: must be at least 1"),
+        ("lanes.lr=nan", "lanes.lr = (nan,) is not allowed: must be finite"),
+        ("lanes.lr=1e-3,-1", "lanes.lr = (0.001, -1.0) is not allowed: must be above 0"),
+        ("lanes.lr=", "lanes.lr = () is not allowed: must be above 0 (at least 1 of them)"),
+        ("lanes.lr=1e-3,0.001", "lanes.lr = (0.001, 0.001) names 0.001 twice: give each value once"),
+        ("lanes.seed=-1", "lanes.seed = (-1,) is not allowed: must be at least 0"),
+        ("lanes.seed=0,0", "lanes.seed = (0, 0) names 0 twice: give each value once"),
+        ("optim.warmup_steps=601", "optim.warmup_steps = 601 is above run.steps = 600"),
+        ("model.tie_embeddings=no", "model.tie_embeddings = 'no' has the wrong type: must be true or false"),
+        ("cells.lanes.lr=1,2", "--config.cells.lanes.lr is no axis of the grid"),
+    ],
+)
+def test_nonsense_on_the_command_line_is_refused_by_name(override, message):
+    assert refused(BASE, [override]).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["task.name", "task.tokenizer", "model.name", "model.score", "model.position", "optim.name", "optim.schedule"],
+)
+def test_unknown_names_list_the_known_ones(path):
+    line = refused(BASE, [f"{path}=no_such_thing"])
+    choices = line.removeprefix(f"{path} = 'no_such_thing' is unknown: choose from ").split(", ")
+    assert choices == sorted(choices)
+    section, _, key = path.partition(".")
+    assert base.get_config()[section][key] in choices
+
+
+def test_a_name_nearly_right_is_suggested():
+    line = refused(BASE, ["model.score=scaled_dott"])
+    assert line.endswith("; did you mean scaled_dot?")
+
+
+# Grids ----------------------------------------------------------------------------------------------------------------
+
+
+def test_axes_are_in_their_order_and_the_last_runs_fastest(config_file):
+    file = config_file("config.cells.model.score = ('dot', 'additive')", "config.cells.model.d_k = (3, 2)")
+    plan = make_plan(file)
+    assert [cell.name for cell in plan.cells] == [
+        "score=dot,d_k=3",
+        "score=dot,d_k=2",
+        "score=additive,d_k=3",
+        "score=additive,d_k=2",
+    ]
+    assert plan.cells[1].axes == {"score": "dot", "d_k": 2}
+    assert (plan.cells[1].model.score, plan.cells[1].model.d_k) == ("dot", 2)
+    assert plan.config["cells"] == {"model": {"score": ["dot", "additive"], "d_k": [3, 2]}}
+
+
+def test_lanes_are_every_rate_with_every_seed():
+    plan = make_plan(BASE, ["lanes.lr=1e-2,1e-3", "lanes.seed=5,2"])
+    assert plan.lanes == (Lane(0, 1e-2, 5), Lane(1, 1e-2, 2), Lane(2, 1e-3, 5), Lane(3, 1e-3, 2))
+
+
+def test_a_sweep_sets_an_axis_adds_one_and_sets_lanes(config_file):
+    file = config_file("config.cells.model.score = ('dot', 'additive')", "config.cells.model.d_k = (4,)")
+    plan = make_plan(file, sweeps=["model.score=dot", "model.d_v=(2, 3)", "lanes.seed=1,2", "optim.name='adam'"])
+    assert [cell.name for cell in plan.cells] == [
+        "score=dot,d_k=4,d_v=2,optim=adam",
+        "score=dot,d_k=4,d_v=3,optim=adam",
+    ]
+    assert [lane.seed for lane in plan.lanes] == [1, 2]
+    assert make_plan(file, ["cells.model.d_k=5"]).cells == make_plan(file, sweeps=["model.d_k=5"]).cells
+
+
+def test_a_knob_that_is_a_tuple_is_swept_over_tuples(config_file):
+    expected = [("a", "b"), ("c",)]
+    listed = make_plan(config_file("config.cells.task.train = (('a', 'b'), ('c',))"))
+    for plan in (
+        listed,
+        make_plan(BASE, sweeps=["task.train=(a,b),(c,)"]),
+        make_plan(BASE, sweeps=["task.train=((a,b),(c,))"]),
+    ):
+        assert [cell.task.train for cell in plan.cells] == expected
+        assert [cell.axes for cell in plan.cells] == [{"train": "a,b"}, {"train": "c"}]
+        assert [cell.name for cell in plan.cells] == ["train=a+b", "train=c"]
+    assert make_plan(BASE, sweeps=["task.train=(a,b)"]).cells[0].task.train == ("a", "b")
+    assert "in brackets: (a,) instead of a" in refused(BASE, sweeps=["task.train=a,b"])
+
+
+def test_numbers_close_together_have_names_apart():
+    plan = make_plan(BASE, sweeps=["optim.eps=1e-5,2e-5,0.1", "model.tie_embeddings=true,false"])
+    names = [cell.name for cell in plan.cells]
+    assert names[0] == "eps=1e-05,tie_embeddings=true"
+    assert len(set(names)) == 6
+
+
+def test_a_cell_is_a_folder_and_no_path(tmp_path):
+    sweep = "task.train=(../x/y.en,z=1.fr),('..',),('日 本',),('a,b',),(a,b),('a+b',)"
+    names = [cell.name for cell in make_plan(BASE, sweeps=[sweep]).cells]
+    assert len(set(names)) == len(names)
+    assert names[0] == "train=..%2Fx%2Fy.en+z%3D1.fr"
+    for name in names:
+        assert name.isascii()
+        assert not set(name) & set(" /\\:*?\"<>|'")
+        (tmp_path / name).mkdir()
+    line = refused(BASE, sweeps=[f"task.train=({'x' * 97},{'y' * 101})"])
+    assert line.endswith("205 bytes are too long for the name of a folder")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ("model.d_k=", "model.d_k has an empty list of values: give at least one"),
+        ("model.d_k=()", "model.d_k has an empty list of values: give at least one"),
+        ("optim.eps=1e-3,0.001,1e-4", "optim.eps = (0.001, 0.001, 0.0001) names 0.001 twice"),
+        ("model.d_k=4,0,8", "cell d_k=0: model.d_k = 0 is not allowed: must be at least 1"),
+        ("model.score=dot,dott", "cell score=dott: model.score = 'dott' is unknown: choose from "),
+        ("optim.warmup_steps=10,601", "cell warmup_steps=601: optim.warmup_steps = 601 is above run.steps = 600"),
+        ("model.dropout=0,nan", "cell dropout=nan: model.dropout = nan is not allowed: must be finite"),
+        ("model.dk=1,2", "--sweep model.dk is no knob; did you mean model.d_k?"),
+        ("model.d_k", "--sweep model.d_k: a value is missing; write --sweep model.d_k=VALUE"),
+        ("lanes.lr=1,1.0", "lanes.lr = (1.0, 1.0) names 1.0 twice"),
+        ("lanes.momentum=1", "--sweep lanes.momentum is no knob"),
+        ("run.checkpoint_every=1,2", "--sweep run.checkpoint_every is no axis of the grid: it tells no cells apart"),
+    ],
+)
+def test_a_grid_that_cannot_be_run_is_refused_whole(sweep, message):
+    assert refused(BASE, sweeps=[sweep]).startswith(message)
+
+
+def test_an_override_of_an_axis_is_not_lost_in_silence():
+    line = refused(BASE, ["model.d_k=8"], ["model.d_k=4,64"])
+    assert line == "--config.model.d_k would change nothing: it is an axis of the grid; use --sweep model.d_k=..."
+
+
+@pytest.mark.parametrize("override", ["lanes.lr=1e-3", "cells.model.d_k=4"])
+def test_an_override_and_a_sweep_of_one_thing_are_refused(override):
+    path = override.removeprefix("cells.").partition("=")[0]
+    line = refused(BASE, [override], ["lanes.lr=1e-2", "model.d_k=64"])
+    assert line == f"{path} is given by --sweep and by --config too: give it once"
+
+
+def test_an_architecture_may_refuse_its_widths(monkeypatch):
+    def even_only(**fields):
+        if fields["d_k"] % 2:
+            raise ValueError("d_k must be even")
+
+    monkeypatch.setitem(model.ARCHITECTURES, "even_only", even_only)
+    assert len(make_plan(BASE, ["model.name=even_only"], ["model.d_k=2,4"]).cells) == 2
+    line = refused(BASE, ["model.name=even_only"], ["model.d_k=2,3"])
+    assert line == "cell d_k=3: model.d_k must be even"
+
+
+def test_free_knobs_are_in_the_config_all_the_same():
+    assert {"run.chunk_steps", "run.checkpoint_every"} <= FREE
+    assert make_plan(BASE, ["run.chunk_steps=3"]).config["run"]["chunk_steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (["score=dot"], ["score=dot,d_k=4", "score=dot,d_k=64"]),
+        (["d_k=4.0"], ["score=dot,d_k=4", "score=additive,d_k=4"]),
+        (["score=dot,d_k=64"], ["score=dot,d_k=64"]),
+        (["d_k=64", "score=dot"], ["score=dot,d_k=4", "score=dot,d_k=64", "score=additive,d_k=64"]),
+        ([], ["score=dot,d_k=4", "score=dot,d_k=64", "score=additive,d_k=4", "score=additive,d_k=64"]),
+    ],
+)
+def test_only_keeps_the_cells_that_match_one_of_them(only, names):
+    sweeps = ["model.score=dot,additive", "model.d_k=4,64"]
+    plan = make_plan(BASE, sweeps=sweeps, only=only)
+    assert [cell.name for cell in plan.cells] == names
+    assert plan.config == make_plan(BASE, sweeps=sweeps).config
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        (
+            "score=scaled_dot",
+            "--only score=scaled_dot: no cell has score=scaled_dot; values of score are dot, addi",
+        ),
+        ("d_v=4", "--only d_v=4: d_v is no axis (axes: score, d_k); write --only AXIS=VALUE,AXIS=VALUE"),
+        ("d_k=4,64", "--only d_k=4,64: 64 is no axis (axes: score, d_k)"),
+        ("d_k", "--only d_k: d_k is no axis"),
+        ("", "--only :  is no axis"),
+        ("d_k=x", "model.d_k = 'x' has the wrong type: must be a whole number"),
+    ],
+)
+def test_only_that_matches_nothing_says_what_there_is(only, message):
+    assert refused(BASE, sweeps=["model.score=dot,additive", "model.d_k=4,64"], only=[only]).startswith(message)
+
+
+def test_short_names_of_axes():
+    assert short_names(["task.name", "model.name", "model.d_k"]) == {
+        "task.name": "task",
+        "model.name": "model",
+        "model.d_k": "d_k",
+    }
+    assert short_names(["a.width", "b.width", "c.d"]) == {"a.width": "a.width", "b.width": "b.width", "c.d": "d"}

@@ -1,0 +1,206 @@
+"""Statistics over seeds: hand-computed numbers, SciPy's interval, the best rate chosen where it may be chosen."""
+
+import math
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from train.log import Row
+from train.report.statistics import (
+    best_lanes,
+    best_rate,
+    choosing_metric,
+    lane_results,
+    lanes_spread,
+    ordered,
+    progress,
+    spread,
+    varying,
+)
+
+
+def lane_rows(
+    lane: int,
+    lr: float,
+    valid: list[float | None],
+    test: float | None = None,
+    *,
+    seed: int = 0,
+    metric: str = "token_accuracy",
+    best: int | None = None,
+    diverged: int | None = None,
+    **axes: Any,
+) -> list[Row]:
+    """A lane evaluated at steps 1, 2, ...; its best step is given or the last."""
+    start = {"cell": "c", "lane": lane, "lr": lr, "seed": seed, **(axes or {"score": "dot", "d_k": 7})}
+    best = len(valid) if best is None else best
+    rows: list[Row] = [
+        {**start, "step": i, "split": "valid", metric: value, "best_step": min(i, best), "diverged_at": None}
+        for i, value in enumerate(valid, 1)
+    ]
+    if rows:
+        rows[-1] |= {"best_step": best or None, "diverged_at": diverged}
+    if test is not None or diverged:
+        end = {"step": len(valid), "split": "test", metric: test, "best_step": best or None, "diverged_at": diverged}
+        rows.append({**start, **end})
+    return rows
+
+
+def test_spread_of_hand_computed_numbers() -> None:
+    result = spread([1.0, 2.0, 6.0])
+    assert (result.mean, result.minimum, result.maximum, result.half_spread) == (3.0, 1.0, 6.0, 2.5)
+    assert result.sd == pytest.approx(math.sqrt(7), rel=1e-12)
+    # t(0.975, 2) = 4.302653
+    assert result.low == pytest.approx(3 - 4.302653 * math.sqrt(7 / 3), rel=1e-6)
+    assert (result.lanes, result.finite, result.reason) == (3, 3, "")
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.4], [0.9, 0.91, 0.87, 0.3, 0.5], [3.0, 3.0, 3.0]])
+def test_interval_is_scipys(values: list[float]) -> None:
+    result = spread(values)
+    scale = stats.sem(values)
+    expected = stats.t.interval(0.95, len(values) - 1, loc=result.mean, scale=scale) if scale else (result.mean,) * 2
+    assert (result.low, result.high) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "diverged", "reason"),
+    [
+        ([], 0, "no lane yet"),
+        ([None, None], 2, "no finite value in 2 lanes, 2 diverged"),
+        ([math.nan], 0, "no finite value in 1 lane"),
+        ([0.5], 0, "one finite lane: no interval"),
+        ([0.5, None, math.inf], 1, "one finite lane: no interval"),
+        ([1.7e308, 1.7e308], 0, "too large to average"),
+    ],
+)
+def test_what_cannot_be_computed_has_a_reason(values: list[float | None], diverged: int, reason: str) -> None:
+    result = spread(values, diverged)
+    assert result.reason == reason
+    assert (result.low, result.high, result.sd if len(values) < 2 else None) == (None, None, None)
+
+
+def test_a_mean_never_leaves_its_values() -> None:
+    result = spread([0.1, 0.1, 0.1])
+    assert result.mean == 0.1
+
+
+def test_the_best_rate_is_chosen_on_valid_and_reported_on_test() -> None:
+    rows = [*lane_rows(0, 0.001, [0.9], 0.2), *lane_rows(1, 0.01, [0.8], 0.7)]
+    lanes = lane_results(rows)
+    assert best_rate(lanes, "token_accuracy") == 0.001
+    assert lanes_spread(best_lanes(lanes, "token_accuracy"), "test", "token_accuracy").mean == 0.2
+
+
+def test_a_lane_counts_at_its_best_step() -> None:
+    rows = [*lane_rows(0, 0.001, [0.5, 0.9, 0.1], best=2), *lane_rows(1, 0.01, [0.8, 0.8, 0.8])]
+    lanes = lane_results(rows)
+    assert [lane.value("valid", "token_accuracy") for lane in lanes] == [0.9, 0.8]
+    assert best_rate(lanes, "token_accuracy") == 0.001
+
+
+def test_rates_are_compared_by_their_mean_over_seeds() -> None:
+    one = [*lane_rows(0, 0.001, [0.99], seed=0), *lane_rows(1, 0.001, [0.1], seed=1)]
+    two = [*lane_rows(2, 0.01, [0.6], seed=0), *lane_rows(3, 0.01, [0.6], seed=1)]
+    assert best_rate(lane_results([*one, *two]), "token_accuracy") == 0.01
+
+
+def test_of_equal_rates_the_smaller_wins_in_any_order() -> None:
+    rows = [*lane_rows(0, 0.01, [1.0], 0.9), *lane_rows(1, 0.001, [1.0], 0.1), *lane_rows(2, 0.1, [1.0], 1.0)]
+    assert best_rate(lane_results(rows), "token_accuracy") == 0.001
+    assert best_rate(lane_results(rows[::-1]), "token_accuracy") == 0.001
+
+
+def test_of_a_loss_the_lowest_wins() -> None:
+    rows = [*lane_rows(0, 0.001, [0.5], metric="loss"), *lane_rows(1, 0.01, [0.4], metric="loss")]
+    assert best_rate(lane_results(rows), "loss") == 0.01
+
+
+def test_a_lane_without_a_value_counts_as_the_worst() -> None:
+    def study(metric: str, good: float, fair: float) -> list[Row]:
+        lost = lane_rows(1, 0.01, [None], seed=1, metric=metric, best=0, diverged=1)
+        return [
+            *lane_rows(0, 0.01, [good], seed=0, metric=metric),
+            *lost,
+            *lane_rows(2, 0.001, [fair], seed=0, metric=metric),
+            *lane_rows(3, 0.001, [fair], seed=1, metric=metric),
+        ]
+
+    assert best_rate(lane_results(study("token_accuracy", 0.9, 0.5)), "token_accuracy") == 0.001
+    assert best_rate(lane_results(study("token_accuracy", 0.9, 0.4)), "token_accuracy") == 0.01
+    assert best_rate(lane_results(study("loss", 0.1, 2.0)), "loss") == 0.001
+
+
+def test_a_metric_measured_on_test_only_is_chosen_by_loss() -> None:
+    rows = lane_rows(0, 0.001, [0.5], metric="loss")
+    rows.append({**rows[0], "split": "test", "bleu": 31.0})
+    lanes = lane_results(rows)
+    assert choosing_metric(lanes, "bleu") == "loss"
+    assert choosing_metric(lanes, "loss") == "loss"
+    assert lanes_spread(lanes, "test", "bleu").mean == 31.0
+
+
+def test_a_diverged_lane_is_counted_and_its_earlier_best_still_counts() -> None:
+    rows = [
+        *lane_rows(0, 0.01, [0.3, None], 0.25, best=1, diverged=2),
+        *lane_rows(1, 0.01, [None, None], None, best=0, diverged=1),
+    ]
+    result = lanes_spread(lane_results(rows), "test", "token_accuracy")
+    assert (result.mean, result.lanes, result.finite, result.diverged) == (0.25, 2, 1, 2)
+
+
+@pytest.mark.parametrize("untrained", [0, None])
+def test_a_test_row_of_initial_parameters_is_no_value(untrained: int | None) -> None:
+    rows = lane_rows(0, 0.01, [None, None], 0.04, best=0, diverged=1)
+    rows[-1]["best_step"] = untrained
+    lanes = lane_results(rows)
+    assert lanes[0].value("test", "token_accuracy") is None
+    assert lanes[0].finished
+    assert lanes_spread(lanes, "test", "token_accuracy").reason == "no finite value in 1 lane, 1 diverged"
+
+
+def test_a_study_before_its_test_says_so() -> None:
+    lanes = lane_results(lane_rows(0, 0.01, [0.3]))
+    assert lanes_spread(lanes, "test", "token_accuracy").reason == "no test row yet in 1 of 1 lanes"
+    assert not lanes[0].finished
+
+
+def test_no_finite_value_gives_no_rate_and_keeps_the_lanes() -> None:
+    rows = [*lane_rows(0, 0.01, [None], best=0, diverged=1), *lane_rows(1, 0.1, [None], best=0, diverged=1)]
+    lanes = lane_results(rows)
+    assert best_rate(lanes, "token_accuracy") is None
+    assert len(best_lanes(lanes, "token_accuracy")) == 2
+    assert lane_results([]) == []
+    assert best_rate([], "loss") is None
+
+
+def test_rows_that_do_not_say_the_best_step_count_at_their_lowest_loss() -> None:
+    start = {"cell": "c", "lane": 0, "lr": 0.1, "seed": 0, "d_k": 7}
+    rows = [
+        {**start, "step": s, "split": "valid", "loss": x, "token_accuracy": s / 10}
+        for s, x in ((1, 2.0), (2, 1.0), (3, 3.0))
+    ]
+    assert lane_results(rows)[0].value("valid", "token_accuracy") == 0.2
+
+
+def test_rows_that_are_no_evaluations_are_passed_over() -> None:
+    assert lane_results([{}, {"cell": "c"}, {"cell": "c", "lane": None, "split": "valid", "step": 1}]) == []
+
+
+def test_axes_that_vary_and_their_order() -> None:
+    rows = [*lane_rows(0, 0.1, [0.1], score="dot", d_k=64)]
+    rows += [{**row, "cell": "e", "d_k": 7} for row in rows]
+    lanes = lane_results(rows)
+    assert varying(lanes) == ("d_k",)
+    assert ordered(lane.axes["d_k"] for lane in lanes) == [7, 64]
+    assert ordered(["b", "a", "b", None]) == ["b", "a", None]
+    assert ordered([True, False]) == [True, False]
+
+
+def test_progress_names_cells_that_never_ran() -> None:
+    record = {"cells": [{"cell": "c"}, {"cell": "never"}], "lanes": [{"lane": 0}, {"lane": 1}]}
+    done, never = progress(record, lane_results(lane_rows(0, 0.1, [0.1, 0.2], 0.3)))
+    assert (done.cell, done.lanes, done.finished, done.last_step) == ("c", 2, 1, 2)
+    assert (never.cell, never.lanes, never.finished, never.last_step) == ("never", 2, 0, 0)
+    assert progress({}, []) == []

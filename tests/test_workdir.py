@@ -1,0 +1,326 @@
+"""A workdir belongs to one resolved config: continued, extended, refused, started anew."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from train.errors import UserError
+from train.log import read_config, write_config
+from train.plan import Lane, Plan, make_plan
+from train.workdir import open_workdir
+
+ROOT = Path(__file__).resolve().parent.parent
+SMOKE = ROOT / "configs" / "smoke.py"
+GRID = ("model.score=dot,scaled_dot", "model.d_k=3,5")
+
+
+def plan(*overrides: str, sweeps: tuple[str, ...] = GRID, only: tuple[str, ...] = ()) -> Plan:
+    return make_plan(SMOKE, overrides, sweeps, only)
+
+
+def opened(path, *arguments, overwrite=False, environment=None, **keywords):
+    """Open and unlock: the groups of lanes."""
+    with open_workdir(path, plan(*arguments, **keywords), overwrite=overwrite, environment=environment) as workdir:
+        assert workdir.record == read_config(path)
+        return workdir.groups
+
+
+def refused(path, *arguments, **keywords) -> str:
+    """The line with which a workdir is refused; nothing in it may have changed."""
+    before = tree(path)
+    with pytest.raises(UserError) as caught:
+        opened(path, *arguments, **keywords)
+    assert tree(path) == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def tree(path: Path) -> dict[str, bytes | None]:
+    return {
+        str(entry.relative_to(path)): entry.read_bytes() if entry.is_file() else None
+        for entry in path.rglob("*")
+        if entry.name != ".lock"
+    }
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A workdir with what a study leaves."""
+    path = tmp_path / "study"
+    opened(path)
+    (path / "metrics.jsonl").write_text('{"cell": "score=dot,d_k=3"}\n')
+    (path / "cells" / "score=dot,d_k=3").mkdir(parents=True)
+    (path / "report.html").write_text("<p>")
+    (path / "notes.txt").write_text("mine")
+    return path
+
+
+# A new workdir --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "a/b/c", "with spaces", "実験 ä", "-x"])
+def test_a_new_workdir_holds_the_resolved_config(tmp_path, name):
+    groups = opened(tmp_path / name, "lanes.lr=1e-3,1e-2", environment={"versions": {"jax": "1"}, "git": None})
+    assert groups == [(Lane(0, 1e-3, 0), Lane(1, 1e-3, 1), Lane(2, 1e-2, 0), Lane(3, 1e-2, 1))]
+    record = read_config(tmp_path / name)
+    assert record["config"] == plan("lanes.lr=1e-3,1e-2").config
+    assert record["axes"] == ["score", "d_k"]
+    assert [cell["cell"] for cell in record["cells"]] == [cell.name for cell in plan().cells]
+    assert record["cells"][1]["axes"] == {"score": "dot", "d_k": 5}
+    assert record["cells"][1]["settings"]["model"]["d_k"] == 5
+    assert record["lanes"][3] == {"lane": 3, "lr": 1e-2, "seed": 1, "group": 0}
+    assert record["versions"] == {"jax": "1"}
+    assert record["git"] is None
+
+
+def test_what_a_killed_first_start_leaves_counts_as_empty(tmp_path):
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.json.tmp").write_text('{"conf')
+    assert len(opened(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("path", ["/dev/null/x", "/proc/x", "/dev/null", "x" * 300, "nul\0l"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_unusable_workdirs_are_refused_in_a_line(tmp_path, monkeypatch, path, overwrite):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        open_workdir(path, plan(), overwrite=overwrite)
+    assert str(caught.value).startswith(f"--workdir={path} cannot be used: ")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_the_right_to_write_is_refused(tmp_path):
+    tmp_path.chmod(0o555)
+    assert "Permission denied" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_other_content_is_refused(tmp_path, overwrite):
+    (tmp_path / "thesis.tex").write_text("ten years")
+    assert "is not empty and holds no study (it has thesis.tex, no config.json)" in refused(
+        tmp_path, overwrite=overwrite
+    )
+    assert not (tmp_path / ".lock").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', '{"config": 3, "cells": [], "lanes": []}', "[1]", "{"])
+def test_a_config_of_another_program_is_refused(tmp_path, overwrite, content):
+    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "cells").mkdir()
+    assert "config.json" in refused(tmp_path, overwrite=overwrite)
+    assert not (tmp_path / ".lock").exists()
+
+
+# Continuing and extending ---------------------------------------------------------------------------------------------
+
+
+def test_the_same_command_changes_nothing(study):
+    before = tree(study)
+    written = (study / "config.json").stat().st_mtime_ns
+    assert opened(study) == [(Lane(0, 3e-3, 0), Lane(1, 3e-3, 1))]
+    assert tree(study) == before
+    assert (study / "config.json").stat().st_mtime_ns == written
+
+
+def test_free_knobs_may_change_and_are_recorded(study):
+    opened(study, "run.checkpoint_every=7", "run.chunk_steps=3", "run.patience=5")
+    record = read_config(study)
+    assert record["config"]["run"]["checkpoint_every"] == 7
+    assert all(cell["settings"]["run"]["chunk_steps"] == 3 for cell in record["cells"])
+
+
+def test_cells_can_be_added_and_stay(study):
+    opened(study, sweeps=("model.score=dot,additive", "model.d_k=7"))
+    record = read_config(study)
+    names = [cell["cell"] for cell in record["cells"]]
+    assert names == [cell.name for cell in plan().cells] + ["score=dot,d_k=7", "score=additive,d_k=7"]
+    assert record["config"]["cells"] == {"model": {"score": ["dot", "scaled_dot", "additive"], "d_k": [3, 5, 7]}}
+
+
+def test_the_value_that_an_axis_replaces_does_not_matter(tmp_path):
+    file = tmp_path / "mine.py"
+    for d_k in (3, 5):
+        text = SMOKE.read_text(encoding="utf-8")
+        file.write_text(text.replace("config.model.d_k = 8", f"config.model.d_k = {d_k}"), encoding="utf-8")
+        asked = make_plan(file, sweeps=GRID)
+        assert asked.config["model"]["d_k"] == d_k
+        with open_workdir(tmp_path / "study", asked, overwrite=False) as workdir:
+            assert len(workdir.record["cells"]) == 4
+
+
+def test_cells_that_were_left_out_come_later(tmp_path):
+    opened(tmp_path, only=("score=dot,d_k=5",))
+    assert [cell["cell"] for cell in read_config(tmp_path)["cells"]] == ["score=dot,d_k=5"]
+    opened(tmp_path)
+    assert len(read_config(tmp_path)["cells"]) == 4
+
+
+def test_added_lanes_get_the_next_numbers_and_train_together(study):
+    first = (Lane(0, 3e-3, 0), Lane(1, 3e-3, 1))
+    second = (Lane(2, 1e-2, 0), Lane(3, 1e-2, 1))
+    third = (Lane(4, 1e-2, 5),)
+    assert opened(study, "lanes.lr=1e-2,3e-3") == [first, second]
+    # A group is run whole where one of its lanes is asked for, and is empty, in its place, where none is.
+    assert opened(study, "lanes.lr=1e-2", "lanes.seed=1,5") == [(), second, third]
+    assert opened(study, "lanes.lr=3e-3", "lanes.seed=1") == [first, (), ()]
+    assert opened(study) == [first, (), ()]
+    record = read_config(study)
+    assert [lane["group"] for lane in record["lanes"]] == [0, 0, 1, 1, 2]
+    assert record["config"]["lanes"] == {"lr": [3e-3, 1e-2], "seed": [0, 1, 5]}
+
+
+def test_another_machine_is_recorded_beside_the_first(study):
+    path = study.parent / "environments"
+    one, two = {"device": {"count": 2}, "git": "a"}, {"device": {"count": 4}, "git": "a"}
+    for environment in (one, two, one, two):
+        opened(path, environment=environment)
+    record = read_config(path)
+    assert record["device"] == {"count": 2}
+    assert record["other_environments"] == [two]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["run.steps=23"],
+            "holds a study with another config: run.steps is 20 there, 23 here; choose another --workdir",
+        ),
+        (
+            ["model.dropout=0.5", "optim.clip=2"],
+            "model.dropout is 0.0 there, 0.5 here; optim.clip is 0.0 there, 2.0 here",
+        ),
+        (["task.train=a,b"], "task.train is () there, ('a', 'b') here"),
+        (["run.devices=1"], "run.devices is 0 there, 1 here"),
+    ],
+)
+def test_another_config_is_refused_naming_keys_and_both_values(study, overrides, message):
+    assert message in refused(study, *overrides)
+    # also where no cell of the two has the same name
+    assert message in refused(study, *overrides, sweeps=("model.score=additive", "model.d_k=2"))
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "message"),
+    [
+        (
+            (*GRID, "model.d_v=2,3"),
+            "(axis model.d_v is different): model.score, model.d_k there, model.score, model.d_k,",
+        ),
+        (GRID[:1], "(axis model.d_k is different): model.score, model.d_k there, model.score here"),
+    ],
+)
+def test_other_axes_are_refused_by_name(study, sweeps, message):
+    assert message in refused(study, sweeps=sweeps)
+
+
+def test_axes_in_another_order_would_give_cells_other_names(study):
+    record = read_config(study)
+    record["config"]["cells"]["model"] = dict(reversed(record["config"]["cells"]["model"].items()))
+    write_config(study, record)
+    assert "(their order is different): model.d_k, model.score there, model.score, model.d_k here" in refused(study)
+
+
+def test_a_cell_whose_settings_differ_is_refused(study):
+    record = read_config(study)
+    record["cells"][0]["settings"]["model"]["d_v"] = 5
+    write_config(study, record)
+    assert "cell score=dot,d_k=3 in " in (line := refused(study))
+    assert "model.d_v is 5 there, 8 here" in line
+
+
+def test_knobs_of_another_version_are_differences(study):
+    record = read_config(study)
+    record["config"]["optim"]["momentum"] = 0.5
+    del record["config"]["optim"]["clip"]
+    write_config(study, record)
+    line = refused(study)
+    assert "optim.momentum is 0.5 there, absent here" in line
+    assert "optim.clip is absent there, 0.0 here" in line
+
+
+# Starting anew --------------------------------------------------------------------------------------------------------
+
+
+def test_overwrite_removes_what_a_study_leaves_and_nothing_else(study):
+    outside = study.parent / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (study / "diagnostics.jsonl").symlink_to(outside / "precious")
+    (study / "cells" / "link").symlink_to(outside)
+    opened(study, "run.steps=23", sweeps=("model.d_v=2,3",), overwrite=True)
+    assert set(tree(study)) == {"config.json", "notes.txt"}
+    assert (outside / "precious").exists()
+    assert read_config(study)["config"]["run"]["steps"] == 23
+
+
+def test_overwrite_of_a_link_to_a_folder_removes_the_link(study):
+    outside = study.parent / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (study / "cells" / "score=dot,d_k=3").rmdir()
+    (study / "cells").rmdir()
+    (study / "cells").symlink_to(outside)
+    opened(study, overwrite=True)
+    assert not (study / "cells").exists()
+    assert (outside / "precious").exists()
+
+
+def test_overwrite_helps_out_of_a_damaged_config(study):
+    (study / "config.json").write_text('{"config": ')
+    assert "--overwrite" in refused(study)
+    opened(study, overwrite=True)
+    assert set(tree(study)) == {"config.json", "notes.txt"}
+
+
+def test_overwrite_of_nothing_is_a_first_start(tmp_path):
+    assert opened(tmp_path / "new", overwrite=True) == [(Lane(0, 3e-3, 0), Lane(1, 3e-3, 1))]
+
+
+# One process at a time ------------------------------------------------------------------------------------------------
+
+
+def test_a_workdir_in_use_is_refused_until_it_is_free(study):
+    with open_workdir(study, plan(), overwrite=False):
+        assert f"is in use by process {os.getpid()}" in refused(study)
+        assert f"is in use by process {os.getpid()}" in refused(study, overwrite=True)
+    opened(study)
+    workdir = open_workdir(study, plan(), overwrite=False)
+    del workdir
+    opened(study)
+
+
+def test_a_refused_workdir_is_not_left_locked(study):
+    with pytest.raises(UserError):
+        open_workdir(study, plan("run.steps=23"), overwrite=False)
+    opened(study)
+
+
+def test_a_killed_process_leaves_no_lock(study):
+    program = "import fcntl, sys, time; fcntl.flock(f := open(sys.argv[1]), 2); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program, study / ".lock"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert "is in use by process" in refused(study)
+        other.kill()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            opened(study)
+            break
+        except UserError:
+            time.sleep(0.05)
+    else:
+        pytest.fail("still locked")
+
+
+def test_the_record_is_strict_json(study):
+    json.loads((study / "config.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)

@@ -1,0 +1,1 @@
+"""Everything that makes a run and reads it back."""

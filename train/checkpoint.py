@@ -1,0 +1,98 @@
+"""Checkpoints of a cell's lanes: the ONLY file that knows Orbax."""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from train.errors import UserError
+
+
+class Restored(NamedTuple):
+    """A state as it was saved.
+
+    step: updates made. state: pytree of NumPy arrays. damaged: steps of newer checkpoints that could not be read.
+    """
+
+    step: int
+    state: Any
+    damaged: tuple[int, ...]
+
+
+class Checkpoints:
+    """The newest states of some lanes, in a folder of their own.
+
+    Saving is asynchronous and atomic: a checkpoint exists whole or not at all. Two are kept, so that a damaged newest
+    one costs an interval and not the run.
+    """
+
+    def __init__(self, directory: Path):
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self._directory = directory
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(
+            self._directory.resolve(),
+            options=ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True, create=True),
+        )
+
+    def save(self, step: int, state: Any) -> None:
+        """Begin to save `state`, a pytree of NumPy arrays that nobody changes afterwards.
+
+        Raises:
+          UserError: an earlier save failed.
+        """
+        try:
+            self._manager.save(step, args=ocp.args.StandardSave(state), force=True)
+        except (OSError, ValueError) as error:
+            raise self._cannot_write(error) from error
+
+    def newest(self, like: Any) -> Restored | None:
+        """The newest checkpoint that can be read; None where there is none at all. Newer damaged ones are removed.
+
+        Args:
+          like: pytree of arrays of the shapes and types to expect.
+
+        Raises:
+          UserError: there are checkpoints and none can be read.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        damaged: list[int] = []
+        for step in steps:
+            try:
+                state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+            except Exception:  # Orbax and tensorstore raise many kinds for a file that is cut or missing
+                damaged.append(step)
+                continue
+            for bad in damaged:
+                self._manager.delete(bad)
+            return Restored(step, jax.tree.map(np.asarray, state), tuple(damaged))
+        if damaged:
+            raise UserError(
+                f"none of the checkpoints in {self._directory} can be read (steps {damaged}); remove that folder to"
+                " train this cell anew"
+            )
+        return None
+
+    def raw(self, step: int) -> Any:
+        """The arrays of one checkpoint as nested dicts and lists, without knowing what made them."""
+        return self._manager.restore(step, args=ocp.args.StandardRestore())
+
+    def close(self) -> None:
+        """Wait until everything is on disk.
+
+        Raises:
+          UserError: a save failed.
+        """
+        try:
+            self._manager.wait_until_finished()
+            self._manager.close()
+        except (OSError, ValueError) as error:
+            raise self._cannot_write(error) from error
+
+    def _cannot_write(self, error: Exception) -> UserError:
+        return UserError(f"cannot write a checkpoint to {self._directory}: {str(error).splitlines()[0]}")

@@ -1,0 +1,54 @@
+"""What a study ran on, for config.json, and the compilation cache."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+DISTRIBUTIONS = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint", "ml_collections", "sacrebleu")
+
+
+def describe() -> dict[str, Any]:
+    """Versions, device and git revision, as plain data."""
+    devices = jax.devices()
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in DISTRIBUTIONS},
+        },
+        "device": {
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+        },
+        "git": git_revision(),
+    }
+
+
+def git_revision() -> str | None:
+    """Commit of the source tree, with "+" where it has changes; None outside a repository."""
+    source = Path(__file__).resolve().parent.parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(source), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs in the user's cache directory, unless JAX's own settings name another place."""
+    if jax.config.jax_compilation_cache_dir is None:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(home / "dk-lab" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -1,0 +1,1 @@
+"""Reads a workdir and says what the data supports: statistics, tables, charts, the page. Writes nothing to training."""

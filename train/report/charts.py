@@ -1,0 +1,287 @@
+"""Charts of a study (Altair). Each function gives a chart, or None where the study has nothing for it to show.
+
+One colour, one dash and one shape per series (usually the score) in every chart. Colours are Okabe and Ito's, which
+colour-blind readers tell apart. Bars and bands span the smallest to the largest seed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from train.errors import UserError
+from train.report.pivot import default_layout, printable, title_of
+from train.report.statistics import (
+    LaneResult,
+    best_lanes,
+    choosing_metric,
+    group_by,
+    lanes_spread,
+    ordered,
+    varying,
+)
+
+FONT = (
+    "Helvetica, Arial, 'Noto Sans', 'Noto Sans CJK JP', 'Noto Sans JP', 'Hiragino Sans', 'Yu Gothic', Meiryo, "
+    "'Microsoft YaHei', 'Malgun Gothic', sans-serif"
+)
+# The three scores of the question keep their colours from study to study; others take what is left.
+OWN_COLOUR = {"scaled_dot": "#0072B2", "dot": "#D55E00", "additive": "#009E73"}
+COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000", "#0072B2", "#D55E00", "#009E73")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [4, 1])
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+AXIS_TITLES = {"d_k": "d_k, width of query and key per head", "lr": "learning rate"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which axes of a study become x, series and panels."""
+
+    x: str
+    series: str
+    panels: tuple[str, ...]
+    series_names: tuple[str, ...]
+
+    def series_of(self, lane: LaneResult) -> str:
+        """The name of the line a lane belongs to."""
+        return printable(lane.axes.get(self.series)) if self.series else "all"
+
+    def panel_of(self, lane: LaneResult) -> str:
+        """The heading of the panel a lane belongs to; "" where there is one panel only."""
+        return ", ".join(f"{axis}={printable(lane.axes.get(axis))}" for axis in self.panels)
+
+
+def layout(lanes: Sequence[LaneResult]) -> Layout:
+    """d_k along x and a series per score where the study has both; else the axes that vary; for one cell its rates."""
+    changing = varying(lanes)
+    x, series = default_layout(lanes)
+    if x not in changing:
+        x = series if series in changing else "lr"
+    panels = tuple(axis for axis in changing if axis not in (x, series))
+    names = ordered(printable(lane.axes.get(series)) if series else "all" for lane in lanes)
+    return Layout(x, series, panels, tuple(names))
+
+
+def series_encodings(plan: Layout, symbol: str | None = None) -> dict[str, Any]:
+    """Colour, dash and shape of each series; the legend shows the shape, or the dash where ``symbol`` is `stroke`."""
+    names = list(plan.series_names)
+    taken = {OWN_COLOUR[name] for name in names if name in OWN_COLOUR}
+    spare = [colour for colour in COLOURS if colour not in taken]
+    others = [name for name in names if name not in OWN_COLOUR]
+    colours = {**OWN_COLOUR, **{name: spare[i % len(spare)] for i, name in enumerate(others)}}
+
+    def scale(choices: Sequence[Any]) -> alt.Scale:
+        return alt.Scale(domain=names, range=[choices[i % len(choices)] for i in range(len(names))])
+
+    # A legend of shapes takes the dash of the lines along, and would draw it around the shapes.
+    style = {"symbolType": symbol, "symbolOpacity": 1, "symbolStrokeWidth": 2.2} if symbol else {"symbolStrokeWidth": 0}
+    legend = None
+    if len(names) > 1 and (plan.series != plan.x or symbol):
+        legend = alt.Legend(title=plan.series or None, symbolSize=260 if symbol else 110, labelLimit=320, **style)
+    return {
+        "color": alt.Color("series:N", legend=legend, scale=scale([colours[name] for name in names])),
+        "strokeDash": alt.StrokeDash("series:N", legend=legend, scale=scale(DASHES)),
+        "shape": alt.Shape("series:N", legend=legend, scale=scale(SHAPES)),
+    }
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of an axis lies on a line of numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _scale(values: Sequence[Any]) -> str:
+    """`log` for positive numbers over more than a factor of 4, `linear` for other numbers, else `point`."""
+    if len(values) < 2 or not all(map(is_number, values)):
+        return "point"
+    return "log" if min(values) > 0 and max(values) / min(values) >= 4 else "linear"
+
+
+def _points(lanes: Sequence[LaneResult], plan: Layout, value: str, split: str, facet: str) -> list[dict[str, Any]]:
+    points = []
+    groups = group_by(
+        lanes,
+        lambda lane: (plan.panel_of(lane), plan.series_of(lane), lane.lr if plan.x == "lr" else lane.axes.get(plan.x)),
+    )
+    for (panel, series, x), group in groups.items():
+        spread = lanes_spread(group, split, value)
+        points.append(
+            {
+                "panel": panel,
+                "facet": facet,
+                "series": series,
+                "at": x if is_number(x) else printable(x),
+                "mean": spread.mean,
+                "low": spread.minimum,
+                "high": spread.maximum,
+                "lr": ", ".join(f"{rate:g}" for rate in ordered(lane.lr for lane in group)),
+                "lanes": f"{spread.finite} of {spread.lanes}",
+                "missing": "×" if spread.mean is None and spread.diverged else "",
+            }
+        )
+    return points
+
+
+def _dodge(points: list[dict[str, Any]], plan: Layout, scale: str) -> None:
+    """Where to draw: series side by side, by a hundredth of the axis, so that their bars do not hide each other."""
+    values = [point["at"] for point in points]
+    for point in points:
+        shift = 0.009 * (plan.series_names.index(point["series"]) - (len(plan.series_names) - 1) / 2)
+        if scale == "log":
+            point["x"] = point["at"] * (max(values) / min(values)) ** shift
+        elif scale == "linear":
+            point["x"] = point["at"] + shift * (max(values) - min(values))
+        else:
+            point["x"] = point["at"]
+
+
+def _room(values: Sequence[float], scale: str) -> list[float]:
+    """Ends of the x axis, with room for the points of series that are drawn side by side."""
+    smallest, largest = values[0], values[-1]
+    if scale == "log":
+        factor = (largest / smallest) ** 0.05
+        return [smallest / factor, largest * factor]
+    margin = 0.05 * (largest - smallest)
+    return [smallest - margin, largest + margin]
+
+
+def _domain(points: Sequence[Mapping[str, Any]], value: str) -> list[float] | None:
+    """The whole range of a share where the values use much of it; otherwise what suits the values."""
+    numbers = [point[field] for point in points for field in ("low", "high") if point[field] is not None]
+    if numbers and value.endswith("accuracy") and min(numbers) < 0.6:
+        return [0.0, 1.0]
+    return None
+
+
+def _comparison(
+    points: list[dict[str, Any]], plan: Layout, value: str, split: str, size: tuple[int, int]
+) -> alt.LayerChart:
+    """Mean and range of each series along x, for one panel or as the inside of a facet."""
+    width, height = size
+    values = ordered(point["at"] for point in points)
+    scale = _scale(values)
+    _dodge(points, plan, scale)
+    title = AXIS_TITLES.get(plan.x, plan.x) if width > 500 else plan.x
+    if scale == "point":
+        x = alt.X(
+            "x:N", title=title, sort=[str(v) for v in values], axis=alt.Axis(labelAngle=0 if len(values) < 7 else -40)
+        )
+    else:
+        x = alt.X(
+            "x:Q",
+            title=f"{title} (log scale)" if scale == "log" else title,
+            scale=alt.Scale(type=scale, nice=False, domain=_room(values, scale)),
+            axis=alt.Axis(values=values, format="~g" if plan.x == "lr" else "~r", grid=False, labelOverlap="greedy"),
+        )
+    domain = _domain(points, value)
+    bounds = {"domain": domain} if domain else {"zero": False, "padding": 8}
+    y = alt.Y("mean:Q", title=title_of(value, split), scale=alt.Scale(**bounds))
+    side: dict[str, Any] = {}
+    if scale == "point" and plan.series != plan.x and len(plan.series_names) > 1:
+        side["xOffset"] = alt.XOffset("series:N", sort=list(plan.series_names))
+    series = series_encodings(plan)
+    tooltip = [
+        alt.Tooltip("series:N", title=plan.series or "series"),
+        alt.Tooltip("at:N", title=plan.x),
+        alt.Tooltip("mean:Q", format=".4g"),
+        alt.Tooltip("low:Q", title="smallest seed", format=".4g"),
+        alt.Tooltip("high:Q", title="largest seed", format=".4g"),
+        alt.Tooltip("lr:N", title="learning rate"),
+        alt.Tooltip("lanes:N", title="finite lanes"),
+    ]
+    base = alt.Chart().encode(x=x, color=series["color"], **side)
+    layers = []
+    if scale != "point":
+        layers.append(base.mark_line(strokeWidth=2.2).encode(y=y, strokeDash=series["strokeDash"]))
+    layers += [
+        base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_point(size=70, filled=True, opacity=1).encode(y=y, shape=series["shape"], tooltip=tooltip),
+    ]
+    if any(point["missing"] for point in points):
+        cross = base.mark_text(fontSize=17, fontWeight="bold")
+        layers.append(cross.encode(y=alt.value(height - 9), text="missing:N", tooltip=tooltip))
+    return alt.layer(*layers).properties(width=width, height=height)
+
+
+def finish(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
+    """Sizes of text, fonts and quiet lines, the same for every chart."""
+    return (
+        chart.configure(font=FONT, background="white", padding=8)
+        .configure_axis(
+            labelFontSize=13,
+            titleFontSize=14,
+            titleFontWeight="normal",
+            titlePadding=9,
+            gridColor="#e8e8e8",
+            domainColor="#666",
+            tickColor="#666",
+            labelColor="#222",
+            titleColor="#222",
+        )
+        .configure_legend(labelFontSize=13, titleFontSize=13, titleFontWeight="normal", orient="top", padding=2)
+        .configure_header(labelFontSize=14, labelFontWeight="bold", titleFontSize=14, labelColor="#222")
+        .configure_view(stroke="#d9d9d9")
+    )
+
+
+def facets(inner: alt.LayerChart, data: list[dict[str, Any]], columns: int, per_row: bool) -> alt.TopLevelMixin:
+    """Small multiples: by `facet` in a wrapped row, or with a row for each panel where the study has several."""
+    panels, columns_shown = (list(dict.fromkeys(point[field] for point in data)) for field in ("panel", "facet"))
+    if len(panels) == 1 and len(columns_shown) == 1:
+        return inner.properties(data=alt.Data(values=data))
+    if len(panels) == 1 or (len(columns_shown) == 1 and not per_row):
+        field, names = ("facet", columns_shown) if len(panels) == 1 else ("panel", panels)
+        by = alt.Facet(f"{field}:N", title=None, sort=names)
+        return inner.facet(by, data=alt.Data(values=data), columns=min(columns, len(names)))
+    return inner.facet(
+        data=alt.Data(values=data),
+        row=alt.Row("panel:N", title=None, sort=panels),
+        column=alt.Column("facet:N", title=None, sort=columns_shown),
+    )
+
+
+def headline(lanes: Sequence[LaneResult], value: str, split: str, beside: int = 1) -> alt.TopLevelMixin | None:
+    """The value of each series along x, each cell at its best rate; a panel for each task and other varying axis.
+
+    ``beside``: how many such charts share the width of the page.
+    """
+    plan = layout(lanes)
+    chosen = lanes if plan.x == "lr" else best_lanes(lanes, choosing_metric(lanes, value))
+    points = _points(chosen, plan, value, split, facet="")
+    if not any(point["mean"] is not None for point in points):
+        return None
+    panels = len({point["panel"] for point in points})
+    size = (
+        (760 if beside == 1 else 380, 390 if beside == 1 else 300)
+        if panels == 1
+        else (390, 280)
+        if panels == 2
+        else (285, 220)
+    )
+    return finish(facets(_comparison(points, plan, value, split, size), points, 2 if panels == 2 else 3, False))
+
+
+def fixed_rates(lanes: Sequence[LaneResult], value: str, split: str) -> alt.TopLevelMixin | None:
+    """The same with one learning rate held for all cells, a panel a rate. None for one rate or one cell."""
+    plan = layout(lanes)
+    rates = ordered(lane.lr for lane in lanes)
+    if plan.x == "lr" or len(rates) < 2:
+        return None
+    points = []
+    for rate in rates:
+        points += _points([lane for lane in lanes if lane.lr == rate], plan, value, split, f"learning rate {rate:g}")
+    if not any(point["mean"] is not None for point in points):
+        return None
+    return finish(facets(_comparison(points, plan, value, split, (285, 230)), points, 3, True))
+
+
+def save(chart: alt.TopLevelMixin, path: Path) -> None:
+    """Write a chart as .svg or .png. Raises UserError for another ending, or where the disk refuses."""
+    if path.suffix not in (".svg", ".png"):
+        raise UserError(f"--image={path}: the name must end in .svg or .png")
+    try:
+        chart.save(str(path), scale_factor=2 if path.suffix == ".png" else 1)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,233 @@
+"""A study as tables: one statistic of one metric, pivoted over two axes.
+
+A table has blocks side by side: the best rate of each cell (chosen on `valid`), and each rate held fixed for all cells.
+Axes that vary and are neither rows nor columns give one table for each combination of their values.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from train.errors import UserError
+from train.report.statistics import (
+    LOWER_IS_BETTER,
+    LaneResult,
+    Spread,
+    best_lanes,
+    choosing_metric,
+    group_by,
+    lanes_spread,
+    ordered,
+    varying,
+)
+
+LABELS = {
+    "loss": "loss",
+    "token_accuracy": "token accuracy",
+    "sequence_accuracy": "sequence accuracy",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+}
+UNITS = {"loss": "nats per token", "bleu": "0 to 100", "chrf": "0 to 100"}
+
+# Plain numbers a table can show in place of `mean ± half the spread over seeds`.
+STATISTICS: dict[str, Callable[[Spread], float | int | None]] = {
+    "mean": lambda spread: spread.mean,
+    "sd": lambda spread: spread.sd,
+    "low": lambda spread: spread.low,
+    "high": lambda spread: spread.high,
+    "min": lambda spread: spread.minimum,
+    "max": lambda spread: spread.maximum,
+    "half_spread": lambda spread: spread.half_spread,
+    "lanes": lambda spread: spread.lanes,
+    "finite": lambda spread: spread.finite,
+    "diverged": lambda spread: spread.diverged,
+}
+VIEWS = ("both", "best", "fixed")
+
+BEST = "best rate"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a table: the spread over seeds, and the rate where all its lanes share one."""
+
+    spread: Spread
+    lr: float | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Places of one table under one heading; ``lr`` is None where each cell has its own best rate."""
+
+    heading: str
+    lr: float | None
+    entries: Mapping[tuple[Any, Any], Entry]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A pivot. ``columns`` is "" where one axis is enough."""
+
+    panel: Mapping[str, Any]
+    value: str
+    split: str
+    statistic: str
+    rows: str
+    columns: str
+    row_values: tuple[Any, ...]
+    column_values: tuple[Any, ...]
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What is shown, of which part of the study."""
+        shown = title_of(self.value, self.split)
+        if self.statistic in STATISTICS:
+            shown = f"{self.statistic} of {shown}"
+        return ", ".join([*(f"{axis}={printable(value)}" for axis, value in self.panel.items()), shown])
+
+
+def label(metric: str) -> str:
+    """The metric as words."""
+    return LABELS.get(metric, metric)
+
+
+def title_of(metric: str, split: str, remark: str = "") -> str:
+    """A metric with its split, its unit and a remark, as a title of an axis or a table."""
+    details = ", ".join(text for text in (UNITS.get(metric, ""), remark) if text)
+    return f"{label(metric)} on {split}" + (f" ({details})" if details else "")
+
+
+def printable(value: Any) -> str:
+    """A value of an axis as one line of text: control characters escaped; None, a part that is absent, as none."""
+    if value is None:
+        return "none"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def default_layout(lanes: Sequence[LaneResult]) -> tuple[str, str]:
+    """Rows and columns that suit a study: d_k by score where both vary; else the axes that do. Columns may be ""."""
+    axes = tuple(dict.fromkeys(axis for lane in lanes for axis in lane.axes))
+    changing = varying(lanes)
+    others = [axis for axis in changing if axis not in ("score", "d_k")]
+    if "d_k" in changing:
+        rows = "d_k"
+    elif others:
+        rows = others[0]
+    else:
+        rows = "d_k" if "d_k" in axes else "seed"
+    others = [axis for axis in others if axis not in (rows, "task")]
+    if others and "score" not in changing:
+        return rows, others[0]
+    return rows, "score" if "score" in axes else ""
+
+
+def _coordinate(lane: LaneResult, axis: str) -> Any:
+    if axis == "lr":
+        return lane.lr
+    if axis == "seed":
+        return lane.seed
+    return lane.axes.get(axis) if axis else ""
+
+
+def _block(
+    heading: str, lr: float | None, lanes: Sequence[LaneResult], place: tuple[str, str], split: str, value: str
+) -> Block:
+    entries = {}
+    grouped = group_by(lanes, lambda lane: (_coordinate(lane, place[0]), _coordinate(lane, place[1])))
+    for key, group in grouped.items():
+        rates = {lane.lr for lane in group}
+        entries[key] = Entry(lanes_spread(group, split, value), rates.pop() if len(rates) == 1 else None)
+    return Block(heading, lr, entries)
+
+
+def _notes(
+    lanes: Sequence[LaneResult], blocks: Sequence[Block], value: str, split: str, statistic: str
+) -> tuple[str, ...]:
+    notes = []
+    if statistic not in STATISTICS:
+        notes.append("mean ± half the distance between the smallest and the largest seed")
+    if any(block.heading == BEST for block in blocks):
+        chosen_by = choosing_metric(lanes, value)
+        extreme = "lowest" if chosen_by in LOWER_IS_BETTER else "highest"
+        mark = "" if statistic in STATISTICS else "@ "
+        notes.append(
+            f"{mark}best rate of a cell: {extreme} mean {chosen_by} over seeds on valid, of equal ones the smaller"
+        )
+    incomplete = sum(lane.value(split, value) is None for lane in lanes)
+    if incomplete:
+        diverged = sum(lane.value(split, value) is None and lane.diverged_at is not None for lane in lanes)
+        waiting = sum(split not in lane.counting and lane.diverged_at is None for lane in lanes)
+        reasons = [
+            f"{count} {why}" for count, why in ((diverged, "diverged"), (waiting, f"no {split} row yet")) if count
+        ]
+        of = f" ({', '.join(reasons)})" if reasons else ""
+        notes.append(f"{incomplete} of {len(lanes)} lanes have no finite value{of}; (n/m): a mean over n of m lanes")
+    return tuple(notes)
+
+
+def pivot(
+    lanes: Sequence[LaneResult],
+    *,
+    rows: str = "d_k",
+    columns: str = "score",
+    value: str = "token_accuracy",
+    split: str = "test",
+    statistic: str = "both",
+    lr: float | None = None,
+) -> list[Table]:
+    """Tables of one metric, one for each combination of the axes that vary and are neither rows nor columns.
+
+    ``rows`` and ``columns`` are axes, `lr` or `seed`; ``columns`` may be "". ``statistic`` is `both`, `best`, `fixed`
+    (mean ± half spread at the best rate, at each rate), or a key of STATISTICS for one number at the best rate and at
+    each rate. ``lr`` restricts to one rate. Raises UserError for a name the log does not have.
+    """
+    axes = dict.fromkeys(axis for lane in lanes for axis in lane.axes)
+    for flag, axis in (("--rows", rows), ("--columns", columns)):
+        if lanes and axis and axis not in (*axes, "lr", "seed"):
+            raise UserError(
+                f"{flag}={axis}: the log has no such axis; it has {', '.join(sorted([*axes, 'lr', 'seed']))}"
+            )
+    if statistic not in (*VIEWS, *STATISTICS):
+        raise UserError(f"--statistic={statistic}: choose from {', '.join(sorted([*VIEWS, *STATISTICS]))}")
+    if lr is not None:
+        known = ordered(lane.lr for lane in lanes)
+        lanes = [lane for lane in lanes if lane.lr == lr]
+        if not lanes:
+            raise UserError(f"--lr={lr:g}: the log has no such rate; it has {', '.join(f'{rate:g}' for rate in known)}")
+    rest = [axis for axis in varying(lanes) if axis not in (rows, columns)]
+    chosen_by = choosing_metric(lanes, value)
+    tables = []
+    for key, group in group_by(lanes, lambda lane: tuple(lane.axes.get(axis) for axis in rest)).items():
+        place = (rows, columns)
+        blocks = []
+        rates = ordered(lane.lr for lane in group)
+        # With one rate there is nothing to choose, and its block says it all.
+        chosen = statistic == "best" or (statistic != "fixed" and len(rates) > 1)
+        fixed = statistic != "best" or lr is not None
+        if "lr" in place:
+            blocks.append(_block("each rate", None, group, place, split, value))
+        else:
+            if chosen and lr is None:
+                blocks.append(_block(BEST, None, best_lanes(group, chosen_by), place, split, value))
+            for rate in rates if fixed else []:
+                at_rate = [lane for lane in group if lane.lr == rate]
+                blocks.append(_block(f"lr {rate:g}", rate, at_rate, place, split, value))
+        tables.append(
+            Table(
+                panel=dict(zip(rest, key, strict=True)),
+                value=value,
+                split=split,
+                statistic=statistic,
+                rows=rows,
+                columns=columns,
+                row_values=tuple(ordered(_coordinate(lane, rows) for lane in group)),
+                column_values=tuple(ordered(_coordinate(lane, columns) for lane in group)),
+                blocks=tuple(blocks),
+                notes=_notes(group, blocks, value, split, statistic),
+            )
+        )
+    return tables

@@ -1,0 +1,252 @@
+"""Numbers over the seeds of a cell: which rate is best, how far the seeds lie apart. Small pure functions over rows.
+
+The rules, which every table and chart states:
+
+- A lane counts with the parameters of its best step on ``valid``, whatever the split that is reported.
+- The best rate of a cell is chosen on ``valid`` and reported on another split, so that choosing flatters nobody.
+- A diverged lane is data. Where it had been evaluated before, its best parameters count; where it never was, it has no
+  value: it is left out of a mean, which says how many lanes it is a mean of, and it counts as the worst possible value
+  when rates are compared.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.special import stdtrit
+
+from train.log import Row, axis_names
+
+LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
+CONFIDENCE = 0.95
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Statistics over the lanes of one cell at one rate, which differ in their seed only."""
+
+    lanes: int
+    finite: int
+    diverged: int
+    mean: float | None
+    sd: float | None  # of a sample: divides by n - 1
+    low: float | None  # 95 % t interval of the mean
+    high: float | None
+    minimum: float | None
+    maximum: float | None
+    reason: str  # why a number above is None; empty where none is
+
+    @property
+    def half_spread(self) -> float | None:
+        """Half the distance from the smallest to the largest seed; None for fewer than two finite lanes."""
+        if self.finite < 2 or self.minimum is None or self.maximum is None:
+            return None
+        return (self.maximum - self.minimum) / 2
+
+
+@dataclass(frozen=True)
+class LaneResult:
+    """One training run, as the log tells it."""
+
+    cell: str
+    axes: Mapping[str, Any]
+    lane: int
+    lr: float
+    seed: int
+    last_step: int
+    best_step: int | None
+    diverged_at: int | None
+    counting: Mapping[str, Row]  # split -> the row that counts: of the best step, for `test` of the end
+
+    def value(self, split: str, metric: str) -> float | None:
+        """The finite number that counts, or None where the log has none.
+
+        A lane that diverged before its first evaluation has best step 0: its `test` row measures the initial
+        parameters, which no training made, so it has no value.
+        """
+        row = self.counting.get(split, {})
+        return finite(row.get(metric)) if row.get("best_step", 1) else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the lane reached its end: `test` is evaluated once, there."""
+        return "test" in self.counting
+
+
+def finite(value: Any) -> float | None:
+    """The value as a finite float, or None where it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Items by key, keys and items in the order of their appearance."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def spread(values: Sequence[float | None], diverged: int = 0) -> Spread:
+    """Mean, sample sd, 95 % t interval, extremes of the finite values, and the reason for what is missing."""
+    finite_values = [value for value in map(finite, values) if value is not None]
+    lanes, count = len(values), len(finite_values)
+    mean = sd = low = high = None
+    reason = ""
+    smallest = largest = None
+    if not count:
+        reason = "no lane yet" if not lanes else f"no finite value in {lanes} {'lane' if lanes == 1 else 'lanes'}"
+        reason += f", {diverged} diverged" if diverged else ""
+    else:
+        smallest, largest = min(finite_values), max(finite_values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = np.asarray(finite_values, dtype=np.float64)
+            mean = finite(float(array.mean()))
+            if count > 1:
+                sd = finite(float(array.std(ddof=1)))
+        if mean is not None:
+            # The rounding of a sum may step over the largest value by its last bit.
+            mean = min(max(mean, smallest), largest)
+        if mean is not None and sd is not None:
+            half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(count)
+            low, high = finite(mean - half), finite(mean + half)
+        else:
+            reason = "one finite lane: no interval" if count == 1 else "too large to average"
+    return Spread(lanes, count, diverged, mean, sd, low, high, smallest, largest, reason)
+
+
+def _best_step(valid: Sequence[Row]) -> int | None:
+    """The step the best parameters come from, as the last row says; where rows do not say, that of the lowest loss."""
+    if not valid:
+        return None
+    if "best_step" in valid[-1]:
+        step = finite(valid[-1]["best_step"])
+        return None if step is None else int(step)
+    losses = [(loss, row["step"]) for row in valid if (loss := finite(row.get("loss"))) is not None]
+    return min(losses)[1] if losses else None
+
+
+def _lane_result(rows: Sequence[Row], axes: Sequence[str]) -> LaneResult:
+    rows = sorted(rows, key=lambda row: row["step"])
+    first, last = rows[0], rows[-1]
+    splits = group_by(rows, lambda row: row["split"])
+    best = _best_step(splits.get("valid", []))
+    counting = {split: row for split in ("train", "valid") for row in splits.get(split, []) if row["step"] == best}
+    if "test" in splits:
+        counting["test"] = splits["test"][-1]
+    diverged = [step for row in rows if (step := finite(row.get("diverged_at"))) is not None]
+    return LaneResult(
+        cell=first["cell"],
+        axes={axis: first.get(axis) for axis in axes},
+        lane=int(first["lane"]),
+        lr=finite(first.get("lr")) or 0.0,
+        seed=int(finite(first.get("seed")) or 0),
+        last_step=int(last["step"]),
+        best_step=best,
+        diverged_at=int(diverged[-1]) if diverged else None,
+        counting=counting,
+    )
+
+
+def lane_results(rows: Sequence[Row]) -> list[LaneResult]:
+    """One result a lane, in the order of the log. Rows that name no cell, lane, split or step are no evaluations."""
+    evaluations = [
+        row
+        for row in rows
+        if isinstance(row.get("cell"), str)
+        and isinstance(row.get("split"), str)
+        and finite(row.get("lane")) is not None
+        and finite(row.get("step")) is not None
+    ]
+    axes = axis_names(evaluations)
+    return [
+        _lane_result(group, axes) for group in group_by(evaluations, lambda row: (row["cell"], row["lane"])).values()
+    ]
+
+
+def choosing_metric(lanes: Sequence[LaneResult], metric: str) -> str:
+    """What rates are compared by: the metric itself, or `loss` where it was not measured on `valid`."""
+    return metric if any(lane.value("valid", metric) is not None for lane in lanes) else "loss"
+
+
+def best_rate(lanes: Sequence[LaneResult], metric: str) -> float | None:
+    """The rate of one cell whose mean over seeds on `valid` is best; of equal ones the smaller. None: no finite value.
+
+    A lane without a value counts as 0 where more is better. A loss has no worst value: there, rates with the smaller
+    share of lanes without a value come first.
+    """
+    candidates: list[tuple[float, float, float]] = []
+    for lr, group in group_by(lanes, lambda lane: lane.lr).items():
+        values = [value for lane in group if (value := lane.value("valid", metric)) is not None]
+        if not values:
+            continue
+        if metric in LOWER_IS_BETTER:
+            candidates.append((1 - len(values) / len(group), math.fsum(values) / len(values), lr))
+        else:
+            candidates.append((0.0, -math.fsum(values) / len(group), lr))
+    return min(candidates)[2] if candidates else None
+
+
+def best_lanes(lanes: Sequence[LaneResult], metric: str) -> list[LaneResult]:
+    """The lanes of each cell at that cell's best rate. A cell without one gives all its lanes: none has a value."""
+    chosen: list[LaneResult] = []
+    for group in group_by(lanes, lambda lane: lane.cell).values():
+        rate = best_rate(group, metric)
+        chosen += [lane for lane in group if rate is None or lane.lr == rate]
+    return chosen
+
+
+def lanes_spread(lanes: Sequence[LaneResult], split: str, metric: str) -> Spread:
+    """The spread of a metric over lanes. A study that has not come to its test says so as the reason."""
+    result = spread([lane.value(split, metric) for lane in lanes], sum(lane.diverged_at is not None for lane in lanes))
+    absent = sum(split not in lane.counting for lane in lanes)
+    if not result.finite and absent and not result.diverged:
+        return Spread(**{**vars(result), "reason": f"no {split} row yet in {absent} of {len(lanes)} lanes"})
+    return result
+
+
+def varying(lanes: Sequence[LaneResult]) -> tuple[str, ...]:
+    """Axes in which the cells of the study differ."""
+    names = dict.fromkeys(axis for lane in lanes for axis in lane.axes)
+    return tuple(axis for axis in names if len({lane.axes.get(axis) for lane in lanes}) > 1)
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """Each value once: numbers by size, anything else in the order of appearance."""
+    distinct = list(dict.fromkeys(values))
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in distinct)
+    return sorted(distinct) if numbers else distinct
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a cell of the study came."""
+
+    cell: str
+    lanes: int
+    finished: int
+    diverged: int
+    last_step: int
+
+
+def progress(record: Mapping[str, Any], lanes: Sequence[LaneResult]) -> list[Progress]:
+    """Every cell that config.json or the log names: its lanes asked for, ended, diverged, and the last step logged."""
+    found = group_by(lanes, lambda lane: lane.cell)
+    names = dict.fromkeys(str(entry["cell"]) for entry in record.get("cells") or [] if "cell" in entry)
+    asked = len(record.get("lanes") or [])
+    return [
+        Progress(
+            cell=name,
+            lanes=max(asked, len(found.get(name, []))),
+            finished=sum(lane.finished for lane in found.get(name, [])),
+            diverged=sum(lane.diverged_at is not None for lane in found.get(name, [])),
+            last_step=max((lane.last_step for lane in found.get(name, [])), default=0),
+        )
+        for name in dict.fromkeys([*names, *found])
+    ]

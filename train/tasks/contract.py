@@ -1,0 +1,69 @@
+"""What the tasks hand to training, evaluation and reports: batches, evaluation sets, and the protocol they fulfil."""
+
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+FIRST_SYMBOL = 4
+
+
+class Batch(NamedTuple):
+    """Sentences of one training step or one part of an evaluation set, as int32 ids.
+
+    source_bs: [b, s] symbols, EOS, then PAD.
+    target_bt: [b, t] symbols, EOS, then PAD; no BOS, the model's input is shifted right by the caller.
+    A padding row is PAD throughout on both sides: it has no token to predict.
+    """
+
+    source_bs: np.ndarray
+    target_bt: np.ndarray
+
+
+class EvaluationSet(NamedTuple):
+    """A fixed set of sentences, cut into batches of one row count.
+
+    batches: each with exactly `eval_batch_size` rows, the last ones filled up with padding rows.
+    order_n: [n] int64: for each row of the concatenated batches, the index of its sentence in the set's own order;
+        -1 for a padding row.
+    """
+
+    batches: tuple[Batch, ...]
+    order_n: np.ndarray
+
+
+class Task(Protocol):
+    """What training, evaluation and reports ask of a task."""
+
+    source_vocab: int  # size, special ids included
+    target_vocab: int
+    max_target: int  # widest target, EOS included: the limit of decoding
+
+    def shape(self, step: int) -> tuple[int, int]:
+        """Widths (s, t) of the batch of this step, the same for every seed."""
+        ...
+
+    def batch(self, seed: int, step: int) -> Batch:
+        """Batch of update `step` (from 0): a function of (seed, step) alone."""
+        ...
+
+    def evaluation(self, split: str) -> EvaluationSet:
+        """The fixed "valid" or "test" set."""
+        ...
+
+    def notes(self) -> tuple[str, ...]:
+        """Facts to print before training, one line each: lines read and skipped, overlap of the sets, unknown words."""
+        ...
+
+    def write(self, directory: Path) -> None:
+        """Leave in a cell's folder what is needed to read its ids (vocabularies); symbol tasks leave nothing."""
+        ...
+
+    def measure(self, split: str, tokens_nt: np.ndarray) -> dict[str, float | str | None]:
+        """Further metrics of decoded output [n, t], in the set's own order, EOS ends a row; {} where there are none."""
+        ...
+
+    def lines(self, split: str, tokens_nt: np.ndarray) -> list[str] | None:
+        """Predictions as text, one line per sentence in the set's own order; None for tasks without text."""
+        ...

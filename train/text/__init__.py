@@ -1,0 +1,1 @@
+"""Reading parallel files, tokenising, vocabularies, length buckets, scoring of text."""

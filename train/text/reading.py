@@ -1,0 +1,111 @@
+"""Reading parallel text: two files, or one file with a tab between source and target.
+
+The rules, the same for training, validation, test and references:
+
+- A path ending in ``.gz`` is unpacked, any other is read as it is.
+- Text is UTF-8 whatever the locale says. A byte that is not is an error naming the file, the line and the byte's
+  offset in the line; nothing is replaced.
+- A line ends at ``\\n`` and nowhere else (not at U+2028, U+0085, a vertical tab, ...). The last line may lack its
+  ``\\n``. A ``\\r`` before ``\\n`` is dropped.
+- U+FEFF (byte order mark) is dropped wherever it stands.
+- Tab (where it does not part source and target), a lone ``\\r``, vertical tab and form feed count as a space, and
+  spaces at both ends of a line are dropped. So no token holds ``\\r``, a tab or U+FEFF.
+- A line with nothing but white space (of any kind, U+3000 too) is empty.
+- Nothing else is changed: no Unicode normalisation, no change of case, no-break and full-width spaces stay as they are.
+"""
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from train.errors import UserError
+
+
+class Pairs(NamedTuple):
+    """Lines that translate each other, cleaned by the rules of this module; an empty line is ""."""
+
+    source: list[str]
+    target: list[str]
+
+
+def _bytes(path: str, knob: str) -> bytes:
+    try:
+        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+            return file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{knob}: cannot read {path}: {reason}") from None
+
+
+def _lines(path: str, knob: str) -> list[str]:
+    """The raw lines of a file, at least one."""
+    data = _bytes(path, knob)
+    if not data:
+        raise UserError(f"{knob}: {path} is empty (0 bytes of text)")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        offset = error.start - (data.rfind(b"\n", 0, error.start) + 1)
+        raise UserError(
+            f"{knob}: {path}, line {line}: byte 0x{data[error.start]:02x} at byte offset {offset} of the line "
+            "is not UTF-8; convert the file to UTF-8"
+        ) from None
+    return text.removesuffix("\n").split("\n")
+
+
+def clean(lines: list[str]) -> list[str]:
+    """Lines (cut at ``\\n``, which none may hold) by the rules of this module; as many come back."""
+    if not lines:
+        return []
+    # One replacement in the whole text is several times faster than one in each line.
+    text = "\n".join(lines)
+    for old, new in (("\ufeff", ""), ("\r", " "), ("\t", " "), ("\v", " "), ("\f", " ")):
+        text = text.replace(old, new)
+    stripped = (line.strip(" ") for line in text.split("\n"))
+    return ["" if line.isspace() else line for line in stripped]
+
+
+def _columns(path: str, knob: str) -> Pairs:
+    """Source and target of a file with one tab a line; a line of only white space without a tab is an empty pair."""
+    source, target = [], []
+    for number, line in enumerate(_lines(path, knob), 1):
+        tabs = line.count("\t")
+        if tabs != 1 and (tabs or line.strip("\ufeff").strip()):
+            raise UserError(
+                f"{knob}: {path}, line {number} has {tabs} tabs; exactly one must stand between source and target "
+                f"(two files are given as --config.{knob}=SOURCE,TARGET)"
+            )
+        left, _, right = line.partition("\t")
+        source.append(left)
+        target.append(right)
+    return Pairs(clean(source), clean(target))
+
+
+def read_pairs(paths: Sequence[str], knob: str) -> Pairs:
+    """Read parallel text.
+
+    paths: one path (each line source, tab, target) or two (source file, target file: line i of one translates line i of
+    the other).
+    knob: the config key the paths come from, for messages, as "task.train".
+
+    Raises UserError for no or more than two paths, a file that is missing, empty, unreadable, damaged or not UTF-8, a
+    line without exactly one tab (one path), and files of different numbers of lines (two paths).
+    """
+    if not paths:
+        raise UserError(
+            f"{knob} is not set; give one file with a tab between source and target, or two files: "
+            f"--config.{knob}=a.en,a.ja"
+        )
+    if len(paths) == 1:
+        return _columns(paths[0], knob)
+    if len(paths) != 2:
+        raise UserError(f"{knob} takes one path or two, not {len(paths)}: {', '.join(paths)}")
+    source, target = (clean(_lines(path, knob)) for path in paths)
+    if len(source) != len(target):
+        raise UserError(
+            f"{knob}: {paths[0]} has {len(source):,} lines and {paths[1]} has {len(target):,}; "
+            "line i of one must translate line i of the other"
+        )
+    return Pairs(source, target)
