@@ -29,27 +29,33 @@ class Score(NamedTuple):
     function: Callable[[Mapping[str, jax.Array], jax.Array, jax.Array], jax.Array]
 
 
+@jax.checkpoint
+def _additive_one(v_hd: jax.Array, query_qhd: jax.Array, key_khd: jax.Array) -> jax.Array:
+    """Scores [h, q, k] of one example. The hidden layer is made again for the gradient: cheaper than to store it."""
+    hidden_qkhd = jnp.tanh(query_qhd[:, None] + key_khd[None])
+    return jnp.moveaxis(jnp.sum(hidden_qkhd * v_hd[None, None], axis=-1), -1, 0)
+
+
+def _additive_one_by_one(v_hd: jax.Array, query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
+    return jax.lax.map(lambda pair: _additive_one(v_hd, *pair), (query_bqhd, key_bkhd))
+
+
+@jax.jit  # without it, a call outside a compiled program would compile its loop anew
 def additive(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
     """v . tanh(q + k + b): a feed-forward net with one hidden layer of width d_k (Bahdanau et al. 2014, A.1.2).
 
     `params`: v_hd, b_hd. |score| <= sum |v|, whatever d_k. Everything is float32. The hidden layer has q * k * h * d
-    numbers an example, and is not kept for the gradient but made again: it is cheaper to compute than to store.
+    numbers an example.
     """
-    v_hd, b_hd = params["v_hd"], params["b_hd"]
-
-    def score_one(query_qhd: jax.Array, key_khd: jax.Array) -> jax.Array:
-        hidden_qkhd = jnp.tanh(query_qhd[:, None] + key_khd[None])
-        return jnp.moveaxis(jnp.sum(hidden_qkhd * v_hd[None, None], axis=-1), -1, 0)
-
-    score_one = jax.checkpoint(score_one)
-    query_bqhd = query_bqhd.astype(jnp.float32) + b_hd[None, None]
+    query_bqhd = query_bqhd.astype(jnp.float32) + params["b_hd"][None, None]
     # A CPU core keeps the hidden layer of one example in its cache, and is about twice as fast so (forward and
     # backward, d_k 256); an accelerator wants the whole batch at once.
     return jax.lax.platform_dependent(
+        params["v_hd"],
         query_bqhd,
         key_bkhd.astype(jnp.float32),
-        cpu=lambda query_bqhd, key_bkhd: jax.lax.map(lambda pair: score_one(*pair), (query_bqhd, key_bkhd)),
-        default=jax.vmap(score_one),
+        cpu=_additive_one_by_one,
+        default=jax.vmap(_additive_one, in_axes=(None, 0, 0)),
     )
 
 

@@ -152,10 +152,11 @@ class Transformer(nn.Module):
     """Token ids in, logits out. `num_layers` is the depth of the encoder and of the decoder.
 
     Initial values: embeddings N(0, 1/d_model), multiplied by sqrt(d_model) on use, positions added after; projections
-    and dense layers LeCun-normal, biases 0. `tie_embeddings` uses one matrix for source, target and output. Parameters
-    are float32; `dtype` is that of the computation, but scores, softmax, normalisation statistics and logits are float32.
+    and dense layers LeCun-normal, biases 0. `tie_embeddings` uses one matrix for source, target and output.
+    Parameters are float32; `dtype` is that of the computation, but scores, softmax, normalisation statistics and logits
+    are float32.
     Raises ValueError, when it is made, for a field outside its range and for tied embeddings with unequal vocabularies.
-    Ids have to be in range: what cannot be raised inside a compiled program shows as NaN logits.
+    Ids have to be in range: a compiled program cannot raise, so an id outside makes all logits of its sentence NaN.
     """
 
     source_vocab: int

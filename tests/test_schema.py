@@ -225,7 +225,7 @@ def test_text_of_another_type_is_refused_in_one_line(kind, text):
 @pytest.mark.parametrize("value", [3, 0.1, 1e-5, True, "two words", (), ("a",), ("a,b", "c"), (1, 2)])
 def test_what_is_shown_reads_back(value):
     element = type(value[0]) if isinstance(value, tuple) and value else str
-    kind = tuple[element, ...] if isinstance(value, tuple) else type(value)  # type: ignore[valid-type]
+    kind = tuple[element, ...] if isinstance(value, tuple) else type(value)
     assert parsed("a.b", kind, show(value)) == value
 
 

@@ -157,7 +157,7 @@ def test_padding_of_either_side_changes_nothing(name):
     def total(params):
         return jnp.sum(run(transformer, {"params": params}, SOURCE, INPUT[:, :4]) ** 2)
 
-    gradient = jax.grad(total)(variables["params"])
+    gradient = jax.jit(jax.grad(total))(variables["params"])
     np.testing.assert_array_equal(gradient["source_embedding_nm"][0], 0.0)
     np.testing.assert_array_equal(gradient["target_embedding_nm"][0], 0.0)
     assert np.abs(gradient["source_embedding_nm"][2]).min() > 0
@@ -182,10 +182,11 @@ def test_an_empty_source_leaves_the_gradient_of_the_rest_alone(name):
         logits = run(transformer, {"params": params}, source, tokens)
         return jnp.sum(jnp.sum(jax.nn.log_softmax(logits)[..., 5], -1) * share)
 
-    both = jax.grad(loss)(variables["params"], source, INPUT[:2], jnp.array([1.0, 0.0]))
-    alone = jax.grad(loss)(variables["params"], source[:1], INPUT[:1], jnp.array([1.0]))
+    gradient = jax.jit(jax.grad(loss))
+    both = gradient(variables["params"], source, INPUT[:2], jnp.array([1.0, 0.0]))
+    alone = gradient(variables["params"], source[:1], INPUT[:1], jnp.array([1.0]))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6, rtol=1e-5), both, alone)
-    full = jax.grad(loss)(variables["params"], source, INPUT[:2], jnp.array([1.0, 1.0]))
+    full = gradient(variables["params"], source, INPUT[:2], jnp.array([1.0, 1.0]))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(full))
 
 
@@ -229,9 +230,8 @@ def test_ids_outside_the_vocabulary_are_not_silent():
         tokens = INPUT.copy()
         tokens[1, 2] = bad
         logits = run(transformer, variables, SOURCE, tokens)
-        assert np.isnan(logits[1, 2:]).all()
-        assert np.isfinite(logits[0]).all()
-        assert np.isfinite(logits[1, :2]).all()
+        assert np.isnan(logits[1]).all()
+        assert np.isfinite(logits[[0, 2]]).all()
 
 
 def test_dropout():
@@ -263,15 +263,15 @@ def test_sixteen_bit(name, dtype):
     narrow, same = make(score=name, d_model=32, d_k=16, dtype=dtype)
     jax.tree.map(np.testing.assert_array_equal, variables, same)
 
-    def loss(transformer, variables):
+    def loss(variables, transformer):
         logits = run(transformer, variables)
         assert logits.dtype == jnp.float32
         return -jnp.mean(jax.nn.log_softmax(logits)[..., 5])
 
-    expected, result = float(loss(wide, variables)), float(loss(narrow, variables))
-    assert result != expected
-    assert result == pytest.approx(expected, rel=0.02)
-    gradient = jax.grad(lambda v: loss(narrow, v))(variables)
+    expected = float(loss(variables, wide))
+    result, gradient = jax.jit(jax.value_and_grad(lambda variables: loss(variables, narrow)))(variables)
+    assert float(result) != expected
+    assert float(result) == pytest.approx(expected, rel=0.02)
     assert all(leaf.dtype == jnp.float32 and np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
@@ -316,7 +316,8 @@ def test_lanes_by_vmap_and_by_map_equal_the_run_alone(name):
     value_and_grad = jax.value_and_grad(loss)
     together = jax.jit(jax.vmap(value_and_grad))(stacked)
     one_by_one = jax.jit(lambda stacked: jax.lax.map(value_and_grad, stacked))(stacked)
+    single = jax.jit(value_and_grad)
     for lane, variables in enumerate(lanes):
-        alone = jax.jit(value_and_grad)(variables)
+        alone = single(variables)
         for many in (together, one_by_one):
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a[lane], b, rtol=1e-4, atol=1e-5), many, alone)  # noqa: B023

@@ -48,7 +48,7 @@ def git_revision() -> str | None:
 
 def use_compilation_cache() -> None:
     """Keep compiled programs in the user's cache directory, unless JAX's own settings name another place."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(home / "dk-lab" / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -65,7 +65,8 @@ def estimate(cell: Cell, run: Run, task: Task, lanes: int, devices: int, rates: 
     knobs = Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32))
     state = jax.eval_shape(run.init, knobs)
     widths = np.mean([task.shape(step) for step in range(min(cell.run.steps, 64))], axis=0).round().astype(int)
-    batch = Batch(*(jax.ShapeDtypeStruct((cell.run.batch_size, int(width)), jnp.int32) for width in widths))
+    sides: list[Any] = [jax.ShapeDtypeStruct((cell.run.batch_size, int(width)), jnp.int32) for width in widths]
+    batch = Batch(*sides)
     cost = jax.jit(run.update).lower(state, batch, knobs).cost_analysis() or {}
     model = cell.model
     scores = cell.run.batch_size * model.num_heads * int(widths.max()) ** 2

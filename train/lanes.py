@@ -52,7 +52,7 @@ def start_backend(devices: int) -> list[jax.Device]:
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = min(devices, cores) or cores
-    if jax.config.jax_num_cpu_devices != wanted:
+    if jax.config.values["jax_num_cpu_devices"] != wanted:
         jax.config.update("jax_num_cpu_devices", wanted)
     found = jax.devices()
     if devices > len(found):

@@ -40,6 +40,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
     devices = start_backend(_devices(plan))
     use_compilation_cache()
     tasks = build_tasks(plan, None if overwrite else path)
+    runs = make_runs(plan, tasks)
     layout = choose_layout(len(plan.lanes), plan.cells[0].run.batch_size, len(devices), devices[0].platform)
     environment = {**describe(), "layout": layout._asdict()}
     with open_workdir(path, plan, overwrite=overwrite, environment=environment) as workdir:
@@ -59,7 +60,8 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
                 progress.say(line)
             for cell, index, lanes in todo:
                 folder = workdir.path / "cells" / cell.name
-                Group(cell, lanes, tasks[cell.name], folder, index, devices).train(log, progress, stop)
+                group = Group(cell, lanes, runs[cell.name], tasks[cell.name], folder, index, devices)
+                group.train(log, progress, stop)
                 if stop.signal:
                     return 128 + stop.signal
         print(summary(read_rows(workdir.path)))
@@ -98,24 +100,38 @@ def is_finished(rows: Sequence[dict[str, Any]], cell: Cell, lanes: Sequence[Lane
     return tested.issuperset(lane.lane for lane in lanes)
 
 
-def make_run(cell: Cell, task: Task) -> Run:
-    """The functions of one run of a cell."""
-    fields = {name: value for name, value in vars(cell.model).items() if name != "name"}
-    module = model.build(
-        cell.model.name, source_vocab=task.source_vocab, target_vocab=task.target_vocab, pad=PAD, **fields
-    )
-    return Run(module=module, optim=cell.optim, run=cell.run, max_target=task.max_target)
+def make_runs(plan: Plan, tasks: dict[str, Task]) -> dict[str, Run]:
+    """The functions of one run of every cell. Raises UserError where a model does not fit its task's vocabularies."""
+
+    def make_run(cell: Cell) -> Run:
+        task = tasks[cell.name]
+        fields = {name: value for name, value in vars(cell.model).items() if name != "name"}
+        sizes = {"source_vocab": task.source_vocab, "target_vocab": task.target_vocab, "pad": PAD}
+        try:
+            module = model.build(cell.model.name, **sizes, **fields)
+        except ValueError as error:
+            raise UserError(f"cell {cell.name}: {error}") from error
+        return Run(module=module, optim=cell.optim, run=cell.run, max_target=task.max_target)
+
+    return {cell.name: make_run(cell) for cell in plan.cells}
 
 
 class Group:
     """The lanes of a cell that train together, from their newest checkpoint to their rows of the test set."""
 
     def __init__(
-        self, cell: Cell, lanes: Sequence[Lane], task: Task, folder: Path, index: int, devices: Sequence[jax.Device]
+        self,
+        cell: Cell,
+        lanes: Sequence[Lane],
+        run: Run,
+        task: Task,
+        folder: Path,
+        index: int,
+        devices: Sequence[jax.Device],
     ):
         self._cell, self._task, self._folder = cell, task, folder
         self._name = f"group-{index}"
-        self._lanes = Lanes(make_run(cell, task), lanes, devices)
+        self._lanes = Lanes(run, lanes, devices)
         self._watchdog = Watchdog(cell.run.patience)
         self._seconds_a_step = 0.0
 
@@ -281,6 +297,5 @@ def dry_run(plan: Plan) -> int:
     """Print what the plan would do, and stop: return 0."""
     devices = start_backend(_devices(plan))
     tasks = build_tasks(plan, None)
-    runs = {cell.name: make_run(cell, tasks[cell.name]) for cell in plan.cells}
-    print(table(plan, runs, tasks, len(devices)))
+    print(table(plan, make_runs(plan, tasks), tasks, len(devices)))
     return 0

@@ -29,8 +29,8 @@ class Knobs(NamedTuple):
     seed: [] uint32: the initial values, the dropout and (on the host) the data of the run.
     """
 
-    learning_rate: jax.Array
-    seed: jax.Array
+    learning_rate: Any
+    seed: Any
 
 
 class State(NamedTuple):

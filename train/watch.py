@@ -58,7 +58,7 @@ class Watchdog:
     def watching(self) -> Iterator[None]:
         """Around a call that blocks until the device is done."""
         faulthandler.dump_traceback_later(
-            max(self._patience, PATIENCE_FACTOR * self._slowest), exit=True, file=sys.__stderr__
+            max(self._patience, PATIENCE_FACTOR * self._slowest), exit=True, file=sys.__stderr__ or 2
         )
         started = time.monotonic()
         try:

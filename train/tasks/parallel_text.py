@@ -124,9 +124,9 @@ class ParallelText:
         read = {split: read_pairs(getattr(settings, split), f"task.{split}") for split in ("train", *_SPLITS)}
         train, read_note, counts = self._kept(read["train"], cut.split)
 
-        stored = read_sides(stored, settings.tokenizer) if stored else None
-        if stored:
-            self.sides = stored
+        sides = read_sides(stored, settings.tokenizer) if stored else None
+        if sides:
+            self.sides = sides
         else:
             limits = {"min_count": settings.min_count, "max_vocab": settings.max_vocab}
             source, target = (Side(cut, Vocabulary.build(count, **limits)) for count in counts)
@@ -142,7 +142,7 @@ class ParallelText:
         known = frozenset(map(self._as_read, train.source))
         self._held = {split: self._held_out(split, read[split], known) for split in _SPLITS}
         self._evaluation = self._evaluation_sets(eval_batch_size)
-        self._notes = (read_note, self._vocabulary_note(stored if stored else None), *self._further_notes())
+        self._notes = (read_note, self._vocabulary_note(stored if sides else None), *self._further_notes())
 
     def _kept(
         self, read: Pairs, split: Callable[[str], list[str]]
