@@ -43,8 +43,7 @@ def masked_softmax(score_bhqk: jax.Array, mask_bhqk: jax.Array | None) -> jax.Ar
     score_bhqk = score_bhqk.astype(jnp.float32)
     if mask_bhqk is None:
         return jax.nn.softmax(score_bhqk, axis=-1)
-    # The float32 minimum and not -inf: a row of -inf alone is NaN, and its gradient would spread. The second `where`
-    # empties such rows.
+    # The float32 minimum keeps a row without keys finite (-inf alone would be NaN); the second `where` empties it.
     weight_bhqk = jax.nn.softmax(jnp.where(mask_bhqk, score_bhqk, jnp.finfo(jnp.float32).min), axis=-1)
     return jnp.where(mask_bhqk, weight_bhqk, 0.0)
 

@@ -11,6 +11,8 @@ import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
+# Tests compile hundreds of small programs and run each for milliseconds. Subprocesses run with all optimizations.
+jax.config.update("jax_disable_most_optimizations", True)
 
 ROOT = Path(__file__).resolve().parent.parent
 

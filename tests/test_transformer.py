@@ -52,6 +52,7 @@ def run(transformer, variables, source=SOURCE, tokens=INPUT, **options):
     return transformer.apply(variables, jnp.asarray(source), jnp.asarray(tokens), **options)
 
 
+@pytest.mark.slow
 @EACH_NORM
 @EACH_SCORE
 def test_equals_the_reference(name, norm):
@@ -138,6 +139,7 @@ def test_no_logit_depends_on_a_later_token(name):
     assert (jacobian[-1] > 0).all()
 
 
+@pytest.mark.slow
 @EACH_SCORE
 def test_padding_of_either_side_changes_nothing(name):
     transformer, variables = make(score=name)
@@ -173,6 +175,7 @@ def test_attention_to_padding_is_exactly_zero():
         np.testing.assert_allclose(weight_bhqk.sum(-1), 1.0, atol=1e-6)
 
 
+@pytest.mark.slow
 @EACH_SCORE
 def test_an_empty_source_leaves_the_gradient_of_the_rest_alone(name):
     transformer, variables = make(score=name)
@@ -180,7 +183,7 @@ def test_an_empty_source_leaves_the_gradient_of_the_rest_alone(name):
 
     def loss(params, source, tokens, share):
         logits = run(transformer, {"params": params}, source, tokens)
-        return jnp.sum(jnp.sum(jax.nn.log_softmax(logits)[..., 5], -1) * share)
+        return jnp.sum(jnp.mean(jax.nn.log_softmax(logits)[..., 5], -1) * share)
 
     gradient = jax.jit(jax.grad(loss))
     both = gradient(variables["params"], source, INPUT[:2], jnp.array([1.0, 0.0]))
@@ -231,7 +234,7 @@ def test_ids_outside_the_vocabulary_are_not_silent():
         tokens[1, 2] = bad
         logits = run(transformer, variables, SOURCE, tokens)
         assert np.isnan(logits[1]).all()
-        assert np.isfinite(logits[[0, 2]]).all()
+        assert np.isfinite(logits[::2]).all()
 
 
 def test_dropout():
@@ -256,6 +259,7 @@ def test_two_layers_do_not_share_a_dropout_mask():
     assert np.any(masks[0] != masks[1])
 
 
+@pytest.mark.slow
 @EACH_SCORE
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_sixteen_bit(name, dtype):
@@ -304,6 +308,7 @@ def test_seeds_are_paired_across_scores():
     assert extra == {"score_function"}
 
 
+@pytest.mark.slow
 @EACH_SCORE
 def test_lanes_by_vmap_and_by_map_equal_the_run_alone(name):
     transformer, _ = make(score=name)

@@ -99,10 +99,13 @@ class Run:
         return make_optimizer(self.optim)
 
     def init(self, knobs: Knobs) -> State:
-        """The state before the first update. The same seed gives the same values wherever shapes and names agree."""
+        """The state before the first update. The same seed gives the same values wherever shapes and names agree.
+
+        Fast outside a compiled program: only the initialisers run, and JAX compiles each once for all cells.
+        """
         key_init = jax.random.fold_in(jax.random.key(knobs.seed), 0)
-        token_bt = jnp.full((1, 2), EOS, jnp.int32)
-        params = self.module.init(key_init, token_bt, token_bt, deterministic=True)["params"]
+        token_bt = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+        params = self.module.lazy_init(key_init, token_bt, token_bt, deterministic=True)["params"]
         return State(
             params=params,
             optimizer=self.optimizer.init(params),
