@@ -3,7 +3,7 @@
 python -m train --config=configs/dk_quick.py --workdir=runs/dk_quick       (or: make study)
 python scripts/report.py runs/dk_quick
 
-Twelve cells of nine lanes, 600 updates each. Minutes on 2 cores: MEASURE. Expect scaled_dot and additive to copy at
+Twelve cells of nine lanes, 300 updates each. Minutes on 2 cores: MEASURE. Expect scaled_dot and additive to copy at
 every d_k, and dot to fall behind as d_k grows, at the best of its rates too: MEASURE.
 """
 
@@ -16,6 +16,7 @@ def get_config() -> ConfigDict:
     """Three scores x four widths, with three rates x three seeds in each cell."""
     config = base.get_config()
     config.task.name = "copy"
+    config.run.steps = 300
     config.lanes.lr = (1e-3, 3e-3, 1e-2)
     config.lanes.seed = (0, 1, 2)
     config.cells.model.score = ("additive", "dot", "scaled_dot")

@@ -29,15 +29,39 @@ class Score(NamedTuple):
     function: Callable[[Mapping[str, jax.Array], jax.Array, jax.Array], jax.Array]
 
 
-@jax.checkpoint
-def _additive_one(v_hd: jax.Array, query_qhd: jax.Array, key_khd: jax.Array) -> jax.Array:
-    """Scores [h, q, k] of one example. The hidden layer is made again for the gradient: cheaper than to store it."""
-    hidden_qkhd = jnp.tanh(query_qhd[:, None] + key_khd[None])
-    return jnp.moveaxis(jnp.sum(hidden_qkhd * v_hd[None, None], axis=-1), -1, 0)
+def _hidden(query_qd: jax.Array, key_kd: jax.Array) -> jax.Array:
+    """tanh(q + k) of one example and head, [q, k, d]."""
+    return jnp.tanh(query_qd[:, None] + key_kd[None])
 
 
-def _additive_one_by_one(v_hd: jax.Array, query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
-    return jax.lax.map(lambda pair: _additive_one(v_hd, *pair), (query_bqhd, key_bkhd))
+@jax.custom_vjp
+def _additive_one(v_d: jax.Array, query_qd: jax.Array, key_kd: jax.Array) -> jax.Array:
+    """Scores [q, k] of one example and head."""
+    # The barrier keeps tanh out of the loop that sums, which the compiler does not vectorise with it.
+    hidden_qkd = jax.lax.optimization_barrier(_hidden(query_qd, key_kd))
+    return jnp.sum(hidden_qkd * v_d[None, None], axis=-1)
+
+
+def _additive_one_forward(
+    v_d: jax.Array, query_qd: jax.Array, key_kd: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    return _additive_one(v_d, query_qd, key_kd), (v_d, query_qd, key_kd)
+
+
+def _additive_one_backward(saved: tuple[jax.Array, ...], grad_qk: jax.Array) -> tuple[jax.Array, ...]:
+    """Gradients by v, query and key. The hidden layer is made again: cheaper than to store it for every example."""
+    v_d, query_qd, key_kd = saved
+    hidden_qkd = _hidden(query_qd, key_kd)
+    slope_qkd = (1.0 - hidden_qkd * hidden_qkd) * grad_qk[..., None]
+    grad_v_d = grad_qk.reshape(-1) @ hidden_qkd.reshape(-1, v_d.size)
+    return grad_v_d, slope_qkd.sum(axis=1) * v_d[None], slope_qkd.sum(axis=0) * v_d[None]
+
+
+_additive_one.defvjp(_additive_one_forward, _additive_one_backward)
+
+
+def _one_by_one(v_rd: jax.Array, query_rqd: jax.Array, key_rkd: jax.Array) -> jax.Array:
+    return jax.lax.map(lambda one: _additive_one(*one), (v_rd, query_rqd, key_rkd))
 
 
 @jax.jit  # without it, a call outside a compiled program would compile its loop anew
@@ -47,16 +71,14 @@ def additive(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: j
     `params`: v_hd, b_hd. |score| <= sum |v|, whatever d_k. Everything is float32. The hidden layer has q * k * h * d
     numbers an example.
     """
+    batch, length, heads, width = query_bqhd.shape
     query_bqhd = query_bqhd.astype(jnp.float32) + params["b_hd"][None, None]
-    # A CPU core keeps the hidden layer of one example in its cache, and is about twice as fast so (forward and
-    # backward, d_k 256); an accelerator wants the whole batch at once.
-    return jax.lax.platform_dependent(
-        params["v_hd"],
-        query_bqhd,
-        key_bkhd.astype(jnp.float32),
-        cpu=_additive_one_by_one,
-        default=jax.vmap(_additive_one, in_axes=(None, 0, 0)),
-    )
+    rows = [jnp.moveaxis(x, 2, 1).reshape(batch * heads, -1, width) for x in (query_bqhd, key_bkhd.astype(jnp.float32))]
+    v_rd = jnp.broadcast_to(params["v_hd"], (batch, heads, width)).reshape(batch * heads, width)
+    # A CPU core keeps the hidden layer of one example and head in its cache, and is about twice as fast so (forward
+    # and backward, d_k 256); an accelerator wants the whole batch at once.
+    score_rqk = jax.lax.platform_dependent(v_rd, *rows, cpu=_one_by_one, default=jax.vmap(_additive_one))
+    return score_rqk.reshape(batch, heads, length, -1)
 
 
 def dot(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:

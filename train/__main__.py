@@ -4,6 +4,7 @@ JAX is imported only once a plan is asked for, so that help and refused flags ar
 """
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -99,6 +100,8 @@ def run(arguments: Sequence[str]) -> int:
     if not (values.workdir or values.dry_run):
         raise UserError("--workdir=DIR is missing: where the study is kept; or --dry_run")
 
+    # XLA's loader of cached CPU programs logs an error for two tuning hints that it mistakes for missing instructions.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from train.plan import make_plan
 
     plan = make_plan(values.config, overrides, values.sweep, values.only)

@@ -59,6 +59,9 @@ def schedule_factor(step: jax.Array, optim: OptimSettings, steps: int) -> jax.Ar
 
 
 def make_optimizer(optim: OptimSettings) -> optax.GradientTransformation:
-    """Clipping by the global norm (`optim.clip`, 0 = off), then the optimizer's direction, without rate and sign."""
-    direction = OPTIMIZERS[optim.name](optim)
+    """Clipping by the global norm (`optim.clip`, 0 = off), then the optimizer's direction, without rate and sign.
+
+    The optimizer sees all parameters as one vector: fewer operations to compile and to run, and the same numbers.
+    """
+    direction = optax.flatten(OPTIMIZERS[optim.name](optim))
     return optax.chain(optax.clip_by_global_norm(optim.clip), direction) if optim.clip else direction
