@@ -18,6 +18,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
+def subprocess_environment(tmp_path_factory) -> dict[str, str]:
+    """Environment of a command as a user starts it; programs compiled once are shared by the tests of a session."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "TF_", "XLA_"))}
+    return {
+        **clean,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@pytest.fixture(scope="session")
 def parallel_data() -> Path:
     """Folder of real parallel text beside the repository, where there is one."""
     folder = ROOT.parent / "shared" / "data"

@@ -80,7 +80,7 @@ def test_empty_row_leaves_the_gradient_of_the_other_example_alone(name):
     mask = padding_mask(jnp.array([[True] * 4 + [False], [False] * 5]))
 
     def loss(variables, state, mask):
-        return jnp.sum(attention.apply(variables, state, state, mask, deterministic=True)[0] ** 2)
+        return jnp.mean(attention.apply(variables, state, state, mask, deterministic=True)[0] ** 2)
 
     result, weight = weights(attention, variables, state, state, mask)
     assert not np.asarray(weight[1]).any()

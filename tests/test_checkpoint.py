@@ -48,6 +48,16 @@ def test_the_newest_comes_back_bit_for_bit_and_only_two_are_kept(tmp_path):
     assert sorted(int(entry.name) for entry in tmp_path.iterdir()) == [10, 13]
 
 
+def test_a_finished_run_keeps_one(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, state(5))
+    checkpoints.save(10, state(10))
+    checkpoints.keep_only(10)
+    checkpoints.close()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["10"]
+    assert same(newest(tmp_path).state, state(10))
+
+
 def test_a_folder_left_by_a_kill_during_a_save_is_ignored(tmp_path):
     written(tmp_path, 5)
     left = tmp_path / "10.orbax-checkpoint-tmp-0"

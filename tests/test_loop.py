@@ -1,8 +1,8 @@
 """The loop through its command line: what a user starts, stops, kills and starts again."""
 
 import json
-import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,23 +26,15 @@ SMOKE = (
 CELLS = ("score=dot", "score=scaled_dot")
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    """Start `python -m train` with the arguments given; programs compiled once are shared by the tests of this file."""
-    cache = tmp_path_factory.mktemp("cache")
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("JAX_")},
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "PYTHONUNBUFFERED": "1",
-    }
+@pytest.fixture(scope="session")
+def command(subprocess_environment):
+    """Start `python -m train` with the arguments given."""
 
-    def start(*arguments: object) -> subprocess.Popen:
+    def start(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen:
         return subprocess.Popen(
-            [sys.executable, "-m", "train", *map(str, arguments)],
+            [*before, sys.executable, "-m", "train", *map(str, arguments)],
             cwd=ROOT,
-            env=environment,
+            env=subprocess_environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -228,6 +220,18 @@ def test_a_full_disk_ends_with_one_line_that_names_the_file(command, tmp_path):
     _, err = finish(command(*SMOKE, f"--workdir={workdir}"), status=2)
     assert err.strip().splitlines()[-1].startswith("error: ")
     assert "metrics.jsonl" in err
+
+
+@pytest.mark.slow
+def test_a_file_size_limit_ends_with_one_line_and_what_was_saved_goes_on(command, undisturbed, tmp_path):
+    workdir = tmp_path / "limited"
+    limit = 24  # KiB a file: rows of the first evaluations fit, all rows do not
+    process = command(*SMOKE, f"--workdir={workdir}", before=("bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash"))
+    _, err = finish(process, status=2)
+    # Orbax prints stacks of its own threads around our line.
+    assert len(re.findall(r"^error: .*limited", err, re.MULTILINE)) == 1
+    finish(command(*SMOKE, f"--workdir={workdir}"))
+    assert_same_study(workdir, undisturbed)
 
 
 def test_dry_run_prints_the_table_and_writes_nothing(command, tmp_path):

@@ -9,15 +9,26 @@ from train.watch import Stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_noted_and_the_handlers_come_back(number, capsys):
-    before = signal.getsignal(number)
-    with Stop() as stop:
-        assert stop.signal == 0
-        os.kill(os.getpid(), number)
+def test_a_signal_is_noted_and_further_ones_change_nothing(number, capsys):
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with Stop() as stop:
+            assert stop.signal == 0
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.signal == number
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.signal == number
-    assert signal.getsignal(number) is before
+    finally:
+        for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(each, handler)
     assert capsys.readouterr().err.count("stopping") == 1
+
+
+def test_without_a_signal_the_handlers_come_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with Stop():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_watchdog_ends_a_program_that_does_not_come_back():

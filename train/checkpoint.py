@@ -1,6 +1,7 @@
 """Checkpoints of a cell's lanes: the ONLY file that knows Orbax."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Path):
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
         self._directory = directory
         self._manager = self._open()
 
@@ -46,10 +47,7 @@ class Checkpoints:
         Raises:
           UserError: an earlier save failed.
         """
-        try:
-            self._manager.save(step, args=ocp.args.StandardSave(state), force=True)
-        except (OSError, ValueError) as error:
-            raise self._cannot_write(error) from error
+        self._finish(lambda: self._manager.save(step, args=ocp.args.StandardSave(state), force=True))
 
     def newest(self, like: Any) -> Restored | None:
         """The newest checkpoint that can be read; None where there is none at all. Newer damaged ones are removed.
@@ -78,6 +76,17 @@ class Checkpoints:
             )
         return None
 
+    def keep_only(self, step: int) -> None:
+        """Wait until `step` is on disk and remove the others: a finished run needs one.
+
+        Raises:
+          UserError: the save failed; the others stay.
+        """
+        self._finish(self._manager.wait_until_finished)
+        for other in self._manager.all_steps():
+            if other != step:
+                self._manager.delete(other)
+
     def raw(self, step: int) -> Any:
         """The arrays of one checkpoint as nested dicts and lists, without knowing what made them."""
         return self._manager.restore(step, args=ocp.args.StandardRestore())
@@ -88,9 +97,12 @@ class Checkpoints:
         Raises:
           UserError: a save failed.
         """
+        self._finish(self._manager.wait_until_finished)
+        self._manager.close()
+
+    def _finish(self, action: Callable[[], object]) -> None:
         try:
-            self._manager.wait_until_finished()
-            self._manager.close()
+            action()
         except (OSError, ValueError) as error:
             raise self._cannot_write(error) from error
 

@@ -170,9 +170,11 @@ class Group:
                 saved_at = step
         if stop.signal and saved_at != step:
             checkpoints.save(step, self._lanes.to_host(state))
+        if step == run.steps:
+            checkpoints.keep_only(step)
+            if not stop.signal:
+                log.append(self._test(state, step))
         checkpoints.close()
-        if step == run.steps and not stop.signal:
-            log.append(self._test(state, step))
 
     def _begin(self, checkpoints: Checkpoints, progress: Progress) -> tuple[int, State]:
         restored = checkpoints.newest(self._lanes.like())

@@ -36,6 +36,8 @@ class Stop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.signal:
+            return  # the process is about to end with a status that names the signal: a second one must not change it
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
