@@ -34,7 +34,7 @@ CUT_DOWN = [
 
 def commands(text: str) -> list[str]:
     """Command lines of a text that start training, backslashes at line ends joined."""
-    joined = re.sub(r"\\\n\s*", " ", text)
+    joined = re.sub(r"\s*\\\n\s*", " ", text)
     found = re.findall(r"^(?:\S*/)?python -m train (.*?)(?:  .*)?$", joined, re.MULTILINE)
     return [command for command in found if "--workdir" in command]
 
