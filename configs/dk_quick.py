@@ -3,8 +3,9 @@
 python -m train --config=configs/dk_quick.py --workdir=runs/dk_quick       (or: make study)
 python scripts/report.py runs/dk_quick
 
-Twelve cells of nine lanes, 300 updates each. Minutes on 2 cores: MEASURE. Expect scaled_dot and additive to copy at
-every d_k, and dot to fall behind as d_k grows, at the best of its rates too: MEASURE.
+Twelve cells of nine lanes, 300 updates each. 6 minutes on 2 cores. Token accuracy on test came out, at
+the best of three rates: scaled_dot at least 0.997 at every d_k; additive 0.94 at d_k 4 (it learns more slowly there)
+and at least 0.997 above; dot 0.997 at d_k 4 and 16, 0.20 at 64, 0.11 at 256.
 """
 
 from ml_collections import ConfigDict

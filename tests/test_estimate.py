@@ -1,0 +1,40 @@
+import jax
+import pytest
+from conftest import ROOT
+
+from train.estimate import Rates, estimate
+from train.loop import build_tasks, make_runs
+from train.plan import make_plan
+
+RATES = Rates(flops=1e11, transcendentals=1e9)
+
+
+def of(sweep: str, lanes: int = 2):
+    plan = make_plan(ROOT / "configs" / "smoke.py", sweeps=[sweep])
+    tasks = build_tasks(plan, None)
+    runs = make_runs(plan, tasks)
+    return [estimate(cell, runs[cell.name], tasks[cell.name], lanes, 2, RATES) for cell in plan.cells]
+
+
+def test_parameters_are_those_of_the_model():
+    plan = make_plan(ROOT / "configs" / "smoke.py", overrides=["run.steps=10"])
+    tasks = build_tasks(plan, None)
+    run = make_runs(plan, tasks)[plan.cells[0].name]
+    one = estimate(plan.cells[0], run, tasks[plan.cells[0].name], 2, 2, RATES)
+    params = run.module.init(jax.random.key(0), *[jax.numpy.ones((1, 2), int)] * 2, deterministic=True)["params"]
+    assert one.parameters == sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def test_more_lanes_cost_more_memory_disk_and_time():
+    two, four = of("model.score=dot", 2)[0], of("model.score=dot", 4)[0]
+    assert four.disk == pytest.approx(2 * two.disk)
+    assert four.memory > two.memory
+    assert four.seconds > two.seconds
+
+
+def test_wider_heads_cost_more_and_the_additive_score_most():
+    narrow, wide = of("model.d_k=8,512")
+    assert wide.parameters > narrow.parameters
+    assert wide.seconds > narrow.seconds
+    plan_scores = of("model.score=additive,dot")
+    assert plan_scores[0].seconds > plan_scores[1].seconds
