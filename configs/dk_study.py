@@ -3,9 +3,9 @@
 python -m train --config=configs/dk_study.py --workdir=runs/dk_study
 python scripts/report.py runs/dk_study
 
-66 cells of 25 lanes. Hours on 2 cores: MEASURE; run it in parts with --only score=dot, and stop it when you like: the
-same command goes on. Expect what dk_quick.py shows, with rates fine enough to tell a slow score from a broken one:
-MEASURE.
+66 cells of 25 lanes: two and a half hours on 2 cores by the estimate of --dry_run; not yet run in full. Run it in parts
+with --only score=dot, and stop it when you like: the same command goes on. Expect what dk_quick.py shows, with rates
+fine enough to tell a slow score from a broken one.
 """
 
 from ml_collections import ConfigDict
