@@ -3,7 +3,7 @@
 python -m train --config=configs/dk_quick.py --workdir=runs/dk_quick       (or: make study)
 python scripts/report.py runs/dk_quick
 
-Twelve cells of nine lanes, 300 updates each. 6 minutes on 2 cores. Token accuracy on test came out, at
+Twelve cells of nine lanes, 300 updates each. 6 minutes on 2 cores. Expect as token accuracy on test, at
 the best of three rates: scaled_dot at least 0.997 at every d_k; additive 0.94 at d_k 4 (it learns more slowly there)
 and at least 0.997 above; dot 0.997 at d_k 4 and 16, 0.20 at 64, 0.11 at 256.
 """

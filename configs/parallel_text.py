@@ -6,8 +6,9 @@ python -m train --config=configs/parallel_text.py --workdir=runs/parallel_text \
 Each split is two files with a sentence a line, or one TSV file with source and target. For text without spaces add
 --config.task.tokenizer=char --config.task.bleu_tokenize=char. With --dry_run first it prints the table of cells and
 what they cost. Two epochs of 50,000 pairs of short sentences (English to Japanese, split into words, at most 16 a
-side) took 7 minutes on 2 cores for the cell of scaled_dot and d_k 48, compilation included, and reached BLEU 21.9 and
-chrF 22.3 on 500 test sentences. Set run.steps by your own text: it is printed how many updates make an epoch.
+side) took 7 minutes on 2 cores for the cell of scaled_dot and d_k 48, compilation included. Expect about what came out
+there: BLEU 21.9 and chrF 22.3 on 500 test sentences. Set run.steps by your own text: the
+number of batches in an epoch is printed at the start.
 """
 
 from ml_collections import ConfigDict

@@ -9,8 +9,8 @@ from train.plan import make_plan
 RATES = Rates(flops=1e11, transcendentals=1e9)
 
 
-def of(sweep: str, lanes: int = 2):
-    plan = make_plan(ROOT / "configs" / "smoke.py", sweeps=[sweep])
+def of(*sweeps: str, lanes: int = 2):
+    plan = make_plan(ROOT / "configs" / "smoke.py", sweeps=sweeps)
     tasks = build_tasks(plan, None)
     runs = make_runs(plan, tasks)
     return [estimate(cell, runs[cell.name], tasks[cell.name], lanes, 2, RATES) for cell in plan.cells]
@@ -26,14 +26,14 @@ def test_parameters_are_those_of_the_model():
 
 
 def test_more_lanes_cost_more_memory_disk_and_time():
-    two, four = of("model.score=dot", 2)[0], of("model.score=dot", 4)[0]
+    two, four = of("model.score=dot", lanes=2)[0], of("model.score=dot", lanes=4)[0]
     assert four.disk == pytest.approx(2 * two.disk)
     assert four.memory > two.memory
     assert four.seconds > two.seconds
 
 
 def test_wider_heads_cost_more_and_the_additive_score_most():
-    narrow, wide = of("model.d_k=8,512")
+    narrow, wide = of("model.score=dot", "model.d_k=8,512")
     assert wide.parameters > narrow.parameters
     assert wide.seconds > narrow.seconds
     plan_scores = of("model.score=additive,dot")
