@@ -260,7 +260,9 @@ class Group:
             diverged_at = int(diverged_at_r[index])
             for split, counts_r in counts.items():
                 row = {**name, **axes, **cell.axes, "step": step, "split": split}
-                numbers = {**_numbers(split, counts_r, index), **extras.get(split, [{}] * (index + 1))[index]}
+                numbers = _numbers(split, counts_r, index)
+                if split in extras:
+                    numbers |= extras[split][index]
                 if split == "test" and not best_step_r[index]:  # diverged before any evaluation: nothing was learnt
                     numbers = dict.fromkeys(numbers)
                 row |= numbers
