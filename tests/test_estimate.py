@@ -2,8 +2,8 @@ import jax
 import pytest
 from conftest import ROOT
 
+from train.cells import make_runs, make_tasks
 from train.estimate import Rates, estimate
-from train.loop import build_tasks, make_runs
 from train.plan import make_plan
 
 RATES = Rates(flops=1e11, transcendentals=1e9)
@@ -11,14 +11,14 @@ RATES = Rates(flops=1e11, transcendentals=1e9)
 
 def of(*sweeps: str, lanes: int = 2):
     plan = make_plan(ROOT / "configs" / "smoke.py", sweeps=sweeps)
-    tasks = build_tasks(plan, None)
+    tasks = make_tasks(plan, None)
     runs = make_runs(plan, tasks)
     return [estimate(cell, runs[cell.name], tasks[cell.name], lanes, 2, RATES) for cell in plan.cells]
 
 
 def test_parameters_are_those_of_the_model():
     plan = make_plan(ROOT / "configs" / "smoke.py", overrides=["run.steps=10"])
-    tasks = build_tasks(plan, None)
+    tasks = make_tasks(plan, None)
     run = make_runs(plan, tasks)[plan.cells[0].name]
     one = estimate(plan.cells[0], run, tasks[plan.cells[0].name], 2, 2, RATES)
     params = run.module.init(jax.random.key(0), *[jax.numpy.ones((1, 2), int)] * 2, deterministic=True)["params"]

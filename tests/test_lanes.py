@@ -4,7 +4,7 @@ import pytest
 from small_run import RUN, batch, batches, lanes, make_run
 
 from train.errors import UserError
-from train.lanes import HANGING_JAX, Lanes, choose_layout, start_backend
+from train.lanes import HANGING_JAX, Lanes, Layout, choose_layout, start_backend
 from train.step import NEVER
 
 
@@ -51,12 +51,18 @@ def three(run, devices):
 
 
 @pytest.mark.parametrize("alone", [0, 1, 2])
-@pytest.mark.parametrize("device_count", [1, 2])
-def test_a_lane_of_many_equals_the_run_alone(run, devices, three, alone, device_count):
+def test_a_lane_of_many_equals_the_run_alone(run, devices, three, alone):
     lane = THREE[alone]
-    single = train(Lanes(run, [lane], devices[:device_count]), 20)
+    single = train(Lanes(run, [lane], devices), 20)
     assert close(lane_of(single, 0).params, lane_of(three, alone).params, 1e-5)
     assert int(single.train.tokens[0]) == int(three.train.tokens[alone])
+
+
+def test_a_batch_split_over_devices_gives_the_same(run, devices, three, monkeypatch):
+    monkeypatch.setattr("train.lanes.choose_layout", lambda *args: Layout("cpu", 1, 2, "vmap"))
+    split = train(Lanes(run, THREE, devices), 20)
+    assert close(split.params, three.params, 1e-5)
+    assert not equal(split.params, three.params)  # sums in another order: the batch was split
 
 
 @pytest.mark.parametrize("order", ["map", "vmap"])
@@ -160,11 +166,17 @@ def test_like_has_the_shapes_of_the_state(run, devices):
         (5, 32, 1, (1, 1)),
     ],
 )
-def test_layout_rule(lane_count, batch_size, device_count, shards):
-    layout = choose_layout(lane_count, batch_size, device_count, "cpu")
-    assert (layout.lane_shards, layout.data_shards) == shards
-    assert layout.order == "map"
-    assert choose_layout(lane_count, batch_size, device_count, "gpu").order == "vmap"
+def test_layout_of_accelerators(lane_count, batch_size, device_count, shards):
+    assert choose_layout(lane_count, batch_size, device_count, "gpu") == ("gpu", *shards, "vmap")
+
+
+@pytest.mark.parametrize(
+    ("lane_count", "cores", "shards"),
+    [(9, 2, 2), (3, 2, 2), (1, 2, 1), (3, 8, 3), (9, 8, 5), (8, 8, 8), (17, 8, 6), (5, 1, 1)],
+)
+def test_layout_of_cores_needs_no_more_turns_than_all_cores_and_splits_no_batch(lane_count, cores, shards):
+    assert choose_layout(lane_count, 32, cores, "cpu") == ("cpu", shards, 1, "map")
+    assert -(-lane_count // shards) == -(-lane_count // min(cores, lane_count))
 
 
 def test_a_jax_that_hangs_is_refused_with_the_remedy(monkeypatch):

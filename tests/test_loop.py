@@ -65,9 +65,10 @@ def final_states(workdir: Path) -> list:
     states = []
     for cell in CELLS:
         folder = workdir / "cells" / cell / "checkpoints" / "group-0"
-        newest = max(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
-        checkpoints = Checkpoints(folder)
-        states.append((newest, jax.tree.map(np.asarray, checkpoints.raw(newest))))
+        checkpoints = Checkpoints(folder, read_only=True)
+        restored = checkpoints.newest()
+        assert restored is not None
+        states.append((restored.step, restored.state))
         checkpoints.close()
     return states
 

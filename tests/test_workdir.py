@@ -23,9 +23,15 @@ def plan(*overrides: str, sweeps: tuple[str, ...] = GRID, only: tuple[str, ...] 
     return make_plan(SMOKE, overrides, sweeps, only)
 
 
-def opened(path, *arguments, overwrite=False, environment=None, **keywords):
+def digests(asked: Plan | None = None, digest: str = "7f") -> dict[str, dict[str, str]]:
+    """As if every cell had read one file."""
+    return {cell.name: {"task.train": digest} for cell in (asked or plan()).cells}
+
+
+def opened(path, *arguments, overwrite=False, environment=None, digest="7f", **keywords):
     """Open and unlock: the groups of lanes."""
-    with open_workdir(path, plan(*arguments, **keywords), overwrite=overwrite, environment=environment) as workdir:
+    asked = plan(*arguments, **keywords)
+    with open_workdir(path, asked, digests(asked, digest), overwrite=overwrite, environment=environment) as workdir:
         assert workdir.record == read_config(path)
         return workdir.groups
 
@@ -89,7 +95,7 @@ def test_what_a_killed_first_start_leaves_counts_as_empty(tmp_path):
 def test_unusable_workdirs_are_refused_in_a_line(tmp_path, monkeypatch, path, overwrite):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
-        open_workdir(path, plan(), overwrite=overwrite)
+        open_workdir(path, plan(), digests(), overwrite=overwrite)
     assert str(caught.value).startswith(f"--workdir={path} cannot be used: ")
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
@@ -152,7 +158,7 @@ def test_the_value_that_an_axis_replaces_does_not_matter(tmp_path):
         file.write_text(text.replace("config.model.d_k = 8", f"config.model.d_k = {d_k}"), encoding="utf-8")
         asked = make_plan(file, sweeps=GRID)
         assert asked.config["model"]["d_k"] == d_k
-        with open_workdir(tmp_path / "study", asked, overwrite=False) as workdir:
+        with open_workdir(tmp_path / "study", asked, digests(asked), overwrite=False) as workdir:
             assert len(workdir.record["cells"]) == 4
 
 
@@ -237,6 +243,13 @@ def test_a_cell_whose_settings_differ_is_refused(study):
     assert "model.d_v is 5 there, 8 here" in line
 
 
+@pytest.mark.parametrize("sweeps", [GRID, (*GRID[:1], "model.d_k=3,5,7")], ids=["the same cells", "more cells"])
+def test_other_text_in_the_files_is_refused(study, sweeps):
+    message = refused(study, digest="80", sweeps=sweeps)
+    assert message.startswith("task.train (")
+    assert "put that text back" in message
+
+
 def test_knobs_of_another_version_are_differences(study):
     record = read_config(study)
     record["config"]["optim"]["momentum"] = 0.5
@@ -289,18 +302,18 @@ def test_overwrite_of_nothing_is_a_first_start(tmp_path):
 
 
 def test_a_workdir_in_use_is_refused_until_it_is_free(study):
-    with open_workdir(study, plan(), overwrite=False):
+    with open_workdir(study, plan(), digests(), overwrite=False):
         assert f"is in use by process {os.getpid()}" in refused(study)
         assert f"is in use by process {os.getpid()}" in refused(study, overwrite=True)
     opened(study)
-    workdir = open_workdir(study, plan(), overwrite=False)
+    workdir = open_workdir(study, plan(), digests(), overwrite=False)
     del workdir
     opened(study)
 
 
 def test_a_refused_workdir_is_not_left_locked(study):
     with pytest.raises(UserError):
-        open_workdir(study, plan("run.steps=23"), overwrite=False)
+        open_workdir(study, plan("run.steps=23"), digests(), overwrite=False)
     opened(study)
 
 

@@ -28,18 +28,20 @@ class Checkpoints:
 
     Saving is asynchronous and atomic: a checkpoint exists whole or not at all. Two are kept, so that a damaged newest
     one costs an interval and not the run.
+
+    read_only: nothing on disk is changed, so that a study that runs can be read.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, *, read_only: bool = False):
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         self._directory = directory
-        self._manager = self._open()
-
-    def _open(self) -> ocp.CheckpointManager:
-        return ocp.CheckpointManager(
-            self._directory.resolve(),
-            options=ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True, create=True),
+        self._read_only = read_only
+        options = (
+            ocp.CheckpointManagerOptions(read_only=True)
+            if read_only
+            else ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True, create=True)
         )
+        self._manager = ocp.CheckpointManager(directory.resolve(), options=options)
 
     def save(self, step: int, state: Any) -> None:
         """Begin to save `state`, a pytree of NumPy arrays that nobody changes afterwards.
@@ -49,11 +51,11 @@ class Checkpoints:
         """
         self._finish(lambda: self._manager.save(step, args=ocp.args.StandardSave(state), force=True))
 
-    def newest(self, like: Any) -> Restored | None:
+    def newest(self, like: Any = None) -> Restored | None:
         """The newest checkpoint that can be read; None where there is none at all. Newer damaged ones are removed.
 
         Args:
-          like: pytree of arrays of the shapes and types to expect.
+          like: pytree of arrays of the shapes and types to expect; without it the state is nested dicts and lists.
 
         Raises:
           UserError: there are checkpoints and none can be read.
@@ -66,7 +68,7 @@ class Checkpoints:
             except Exception:  # Orbax and tensorstore raise many kinds for a file that is cut or missing
                 damaged.append(step)
                 continue
-            for bad in damaged:
+            for bad in () if self._read_only else damaged:
                 self._manager.delete(bad)
             return Restored(step, jax.tree.map(np.asarray, state), tuple(damaged))
         if damaged:
@@ -86,10 +88,6 @@ class Checkpoints:
         for other in self._manager.all_steps():
             if other != step:
                 self._manager.delete(other)
-
-    def raw(self, step: int) -> Any:
-        """The arrays of one checkpoint as nested dicts and lists, without knowing what made them."""
-        return self._manager.restore(step, args=ocp.args.StandardRestore())
 
     def close(self) -> None:
         """Wait until everything is on disk.

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-import model
+from train.cells import cell_folder, checkpoint_folder, make_runs, make_tasks
 from train.checkpoint import Checkpoints
 from train.environment import describe, use_compilation_cache
 from train.errors import UserError
@@ -21,7 +21,7 @@ from train.plan import Cell, Lane, Plan
 from train.progress import Progress
 from train.report.tables import summary
 from train.step import NEVER, Evaluation, Run, State
-from train.tasks import PAD, TASKS, Batch, Task
+from train.tasks import PAD, Batch, Task
 from train.watch import Stop, Watchdog
 from train.workdir import open_workdir
 
@@ -39,11 +39,12 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
     """
     devices = start_backend(_devices(plan))
     use_compilation_cache()
-    tasks = build_tasks(plan, None if overwrite else path)
+    tasks = make_tasks(plan, None if overwrite else path)
     runs = make_runs(plan, tasks)
     layout = choose_layout(len(plan.lanes), plan.cells[0].run.batch_size, len(devices), devices[0].platform)
     environment = {**describe(), "layout": layout._asdict()}
-    with open_workdir(path, plan, overwrite=overwrite, environment=environment) as workdir:
+    data = {name: task.digests() for name, task in tasks.items()}
+    with open_workdir(path, plan, data, overwrite=overwrite, environment=environment) as workdir:
         rows = read_rows(workdir.path)
         todo = [
             (cell, index, lanes)
@@ -59,8 +60,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
             for line in dict.fromkeys(note for cell, _, _ in todo for note in tasks[cell.name].notes()):
                 progress.say(line)
             for cell, index, lanes in todo:
-                folder = workdir.path / "cells" / cell.name
-                group = Group(cell, lanes, runs[cell.name], tasks[cell.name], folder, index, devices)
+                group = Group(cell, lanes, runs[cell.name], tasks[cell.name], workdir.path, index, devices)
                 group.train(log, progress, stop)
                 if stop.signal:
                     return 128 + stop.signal
@@ -76,44 +76,10 @@ def _devices(plan: Plan) -> int:
     return wanted.pop()
 
 
-def build_tasks(plan: Plan, workdir: Path | None) -> dict[str, Task]:
-    """The task of every cell by its name, built once for cells that share it.
-
-    An earlier launch left its vocabularies in the workdir: they stand.
-    """
-    built: dict[tuple, Task] = {}
-    for cell in plan.cells:
-        sizes = {"batch_size": cell.run.batch_size, "eval_batch_size": cell.run.eval_batch_size}
-        key = (cell.task, *sizes.values())
-        if key not in built:
-            folders = (
-                [workdir / "cells" / other.name for other in plan.cells if other.task == cell.task] if workdir else []
-            )
-            stored = next((folder for folder in folders if folder.is_dir()), None)
-            built[key] = TASKS[cell.task.name](cell.task, **sizes, stored=stored)
-    return {cell.name: built[cell.task, cell.run.batch_size, cell.run.eval_batch_size] for cell in plan.cells}
-
-
 def is_finished(rows: Sequence[dict[str, Any]], cell: Cell, lanes: Sequence[Lane]) -> bool:
     """Whether every lane has its row of the test set, the last that is written."""
     tested = {row["lane"] for row in rows if row["cell"] == cell.name and row["split"] == "test"}
     return tested.issuperset(lane.lane for lane in lanes)
-
-
-def make_runs(plan: Plan, tasks: dict[str, Task]) -> dict[str, Run]:
-    """The functions of one run of every cell. Raises UserError where a model does not fit its task's vocabularies."""
-
-    def make_run(cell: Cell) -> Run:
-        task = tasks[cell.name]
-        fields = {name: value for name, value in vars(cell.model).items() if name != "name"}
-        sizes = {"source_vocab": task.source_vocab, "target_vocab": task.target_vocab, "pad": PAD}
-        try:
-            module = model.build(cell.model.name, **sizes, **fields)
-        except ValueError as error:
-            raise UserError(f"cell {cell.name}: {error}") from error
-        return Run(module=module, optim=cell.optim, run=cell.run, max_target=task.max_target)
-
-    return {cell.name: make_run(cell) for cell in plan.cells}
 
 
 class Group:
@@ -125,12 +91,13 @@ class Group:
         lanes: Sequence[Lane],
         run: Run,
         task: Task,
-        folder: Path,
+        workdir: Path,
         index: int,
         devices: Sequence[jax.Device],
     ):
-        self._cell, self._task, self._folder = cell, task, folder
-        self._name = f"group-{index}"
+        self._cell, self._task = cell, task
+        self._folder = cell_folder(workdir, cell.name)
+        self._checkpoints = checkpoint_folder(workdir, cell.name, index)
         self._lanes = Lanes(run, lanes, devices)
         self._watchdog = Watchdog(cell.run.patience)
         self._seconds_a_step = 0.0
@@ -140,12 +107,12 @@ class Group:
 
         Rows of an evaluation are on disk before the checkpoint that follows it: what is resumed writes each row once.
         """
-        checkpoints = Checkpoints(self._folder / "checkpoints" / self._name)
+        checkpoints = Checkpoints(self._checkpoints)
         self._task.write(self._folder)
         step, state = self._begin(checkpoints, progress)
         log.truncate(self._cell.name, [lane.lane for lane in self._lanes.lanes], step)
-        progress.start(self._cell.name, len(self._lanes.lanes), step)
         run = self._cell.run
+        progress.start(self._cell.name, len(self._lanes.lanes), step, run.steps)
         evaluated_at, since = step, time.monotonic()
         saved_at = step
         pending = self._batches(step)
@@ -300,6 +267,6 @@ def _numbers(split: str, counts_r: dict[str, np.ndarray], index: int) -> dict[st
 def dry_run(plan: Plan) -> int:
     """Print what the plan would do, and stop: return 0."""
     devices = start_backend(_devices(plan))
-    tasks = build_tasks(plan, None)
+    tasks = make_tasks(plan, None)
     print(table(plan, make_runs(plan, tasks), tasks, len(devices)))
     return 0

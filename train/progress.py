@@ -30,11 +30,14 @@ class Progress:
         else:
             self._bar.write(line)
 
-    def start(self, cell: str, lanes: int, skipped: int) -> None:
-        """A cell begins, `skipped` updates of which were made by an earlier launch."""
+    def start(self, cell: str, lanes: int, skipped: int, steps: int) -> None:
+        """A cell begins, `skipped` of whose updates were made by an earlier launch."""
         self._group += 1
         self._cell, self._lanes = cell, lanes
         self._updates -= skipped
+        how = f"going on from step {skipped}/{steps}" if skipped else f"{steps} steps"
+        if skipped or self._bar is None:
+            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {lanes} {'lane' if lanes == 1 else 'lanes'}")
         if self._bar is not None:
             self._bar.total = self._updates
             self._bar.set_description(f"[{self._group}/{self._groups}] {cell}")

@@ -52,6 +52,10 @@ class Task(Protocol):
         """The fixed "valid" or "test" set."""
         ...
 
+    def digests(self) -> dict[str, str]:
+        """What identifies data that a user may change: a digest by the knob that names it; {} where all is drawn."""
+        ...
+
     def notes(self) -> tuple[str, ...]:
         """Facts to print before training, one line each: lines read and skipped, overlap of the sets, unknown words."""
         ...

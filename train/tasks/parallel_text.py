@@ -28,7 +28,7 @@ from train.schema import TaskSettings
 from train.tasks.contract import UNK, Batch, EvaluationSet
 from train.text.buckets import Buckets, cover, evaluation_shapes, partition
 from train.text.ragged import Ragged
-from train.text.reading import Pairs, read_pairs
+from train.text.reading import Pairs, digest, read_pairs
 from train.text.scoring import Scorer
 from train.text.side import Side, read_sides, write_sides
 from train.text.tokenise import tokeniser
@@ -122,6 +122,7 @@ class ParallelText:
         self._scorer = Scorer(settings.bleu_tokenize)
         self._signatures = self._scorer.signatures()
         read = {split: read_pairs(getattr(settings, split), f"task.{split}") for split in ("train", *_SPLITS)}
+        self._digests = {f"task.{split}": digest(pairs) for split, pairs in read.items()}
         train, read_note, counts = self._kept(read["train"], cut.split)
 
         sides = read_sides(stored, settings.tokenizer) if stored else None
@@ -263,6 +264,10 @@ class ParallelText:
     def evaluation(self, split: str) -> EvaluationSet:
         """The "valid" or "test" set, sorted by length; a row of padding with a place in `order_n` is a blank line."""
         return self._evaluation[split]
+
+    def digests(self) -> dict[str, str]:
+        """Of the text of each split, as it was read."""
+        return self._digests
 
     def notes(self) -> tuple[str, ...]:
         """What was read and skipped, sizes, padding, overlap, unknown tokens; warnings where a setting does not fit."""

@@ -87,6 +87,10 @@ class SymbolTask(ABC):
             self._sets[split] = evaluation_set(both.source_bs, both.target_bt, self._eval_batch_size)
         return self._sets[split]
 
+    def digests(self) -> dict[str, str]:
+        """Nothing: all sentences are drawn."""
+        return {}
+
     def notes(self) -> tuple[str, ...]:
         """How far the sets overlap, exactly, and how often a set had to repeat itself; nothing where neither occurs."""
         lines = []

@@ -92,6 +92,10 @@ class ToyTranslation:
             self._sets[split] = evaluation_set(*self._evaluation_sentences(split), self._eval_batch_size)
         return self._sets[split]
 
+    def digests(self) -> dict[str, str]:
+        """Nothing: all sentences are drawn."""
+        return {}
+
     def notes(self) -> tuple[str, ...]:
         """The share of denied sentences, which `negation_accuracy` is to be held against; a bound out of reach."""
         lines = []

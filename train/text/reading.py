@@ -15,6 +15,7 @@ The rules, the same for training, validation, test and references:
 """
 
 import gzip
+import hashlib
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -81,6 +82,11 @@ def _columns(path: str, knob: str) -> Pairs:
         source.append(left)
         target.append(right)
     return Pairs(clean(source), clean(target))
+
+
+def digest(pairs: Pairs) -> str:
+    """SHA-256 of the cleaned lines of both sides, in hexadecimal: other line ends or packing do not change it."""
+    return hashlib.sha256("\t".join("\n".join(lines) for lines in pairs).encode()).hexdigest()
 
 
 def read_pairs(paths: Sequence[str], knob: str) -> Pairs:
