@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
     config.task.name = "copy"  # an entry of train/tasks TASKS; the file of each draws an example
     config.task.symbols = 32  # different symbols in the sentences of copy, reverse and sort; special ids come on top
     config.task.min_length = 20  # symbols or words of a source, end of sentence not counted; parallel text: unused
-    config.task.max_length = 20  # likewise at most; parallel text: longer pairs are not trained on, longer sources cut
+    config.task.max_length = 20  # likewise at most; parallel text: longer pairs are left out of train, cut elsewhere
     config.task.valid_size = 256  # sentences of the validation set, where the task makes its own
     config.task.test_size = 512  # sentences of the test set, likewise
     config.task.train = ()  # parallel text: one TSV file, or source file and target file (UTF-8, a sentence a line)
@@ -70,15 +70,15 @@ def get_config() -> ConfigDict:
     config.run.steps = 600  # updates of each lane
     config.run.batch_size = 32  # sentences in an update
     config.run.eval_every = 100  # updates between evaluations; the last update is always followed by one
-    config.run.eval_batch_size = 256  # sentences evaluated at once; changes memory and speed, not the numbers
+    config.run.eval_batch_size = 256  # sentences evaluated at once; more memory, other last bits of the loss
     config.run.checkpoint_every = 200  # updates between checkpoints: what a kill can cost. Free: may change on resume
     config.run.chunk_steps = 50  # most updates in one call of the compiled program. Free: may change on resume
     config.run.select = "loss"  # valid metric that picks the best parameters: also token_accuracy, sequence_accuracy
     config.run.devices = 0  # devices used (of a CPU: cores), 0 = all; another number gives other last bits
-    config.run.patience = 600.0  # seconds without an answer from the device after which a run is ended. Free
+    config.run.patience = 600.0  # seconds (or 30 times the slowest answer so far) that a device may take. Free
 
     # The grid: knobs with several values each, in the nesting above (config.cells.model.d_k = (4, 64)). Their product
-    # is taken; every point is a cell, named after its values. Axes are in the order in which they are written here.
+    # is taken; every point is a cell, named after its values: axes of task, model, optim, run, each as written here.
     config.cells = ConfigDict(sort_keys=False)
     for section in ("task", "model", "optim", "run"):
         config.cells[section] = ConfigDict(sort_keys=False)

@@ -29,15 +29,6 @@ def causal_mask(length: int) -> jax.Array:
     return jnp.tril(jnp.ones((1, 1, length, length), bool))
 
 
-def combine_masks(*masks: jax.Array | None) -> jax.Array | None:
-    """Logical and of masks [b, h, q, k] that broadcast. None hides nothing; without any mask None is returned."""
-    combined: jax.Array | None = None
-    for mask in masks:
-        if mask is not None:
-            combined = mask if combined is None else jnp.logical_and(combined, mask)
-    return combined
-
-
 def masked_softmax(score_bhqk: jax.Array, mask_bhqk: jax.Array | None) -> jax.Array:
     """Weights float32, exactly 0 at hidden keys. A query that sees no key gets weights 0, with gradient 0."""
     score_bhqk = score_bhqk.astype(jnp.float32)

@@ -24,8 +24,8 @@ def sinusoidal(position_t: jax.Array, d_model: int) -> jax.Array:
     exponent_i = np.arange(0, d_model, 2) / d_model
     frequency_i = (10000.0**-exponent_i).astype(np.float32)
     angle_ti = position_t.astype(jnp.float32)[:, None] * frequency_i[None]
-    pair_tid = jnp.stack([jnp.sin(angle_ti), jnp.cos(angle_ti)], axis=-1)
-    return pair_tid.reshape(position_t.shape[0], -1)[:, :d_model]
+    pair_tic = jnp.stack([jnp.sin(angle_ti), jnp.cos(angle_ti)], axis=-1)
+    return pair_tic.reshape(position_t.shape[0], -1)[:, :d_model]
 
 
 POSITIONS: dict[str, Callable[[jax.Array, int], jax.Array]] = {"none": none, "sinusoidal": sinusoidal}

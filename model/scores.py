@@ -60,8 +60,9 @@ def _additive_one_backward(saved: tuple[jax.Array, ...], grad_qk: jax.Array) -> 
 _additive_one.defvjp(_additive_one_forward, _additive_one_backward)
 
 
-def _one_by_one(v_rd: jax.Array, query_rqd: jax.Array, key_rkd: jax.Array) -> jax.Array:
-    return jax.lax.map(lambda one: _additive_one(*one), (v_rd, query_rqd, key_rkd))
+def _one_by_one(v_id: jax.Array, query_iqd: jax.Array, key_ikd: jax.Array) -> jax.Array:
+    """Scores [i, q, k]; i counts pairs of an example and a head."""
+    return jax.lax.map(lambda one: _additive_one(*one), (v_id, query_iqd, key_ikd))
 
 
 @jax.jit  # without it, a call outside a compiled program would compile its loop anew
@@ -74,11 +75,11 @@ def additive(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: j
     batch, length, heads, width = query_bqhd.shape
     query_bqhd = query_bqhd.astype(jnp.float32) + params["b_hd"][None, None]
     rows = [jnp.moveaxis(x, 2, 1).reshape(batch * heads, -1, width) for x in (query_bqhd, key_bkhd.astype(jnp.float32))]
-    v_rd = jnp.broadcast_to(params["v_hd"], (batch, heads, width)).reshape(batch * heads, width)
+    v_id = jnp.broadcast_to(params["v_hd"], (batch, heads, width)).reshape(batch * heads, width)
     # A CPU core keeps the hidden layer of one example and head in its cache, and is about twice as fast so (forward
     # and backward, d_k 256); an accelerator wants the whole batch at once.
-    score_rqk = jax.lax.platform_dependent(v_rd, *rows, cpu=_one_by_one, default=jax.vmap(_additive_one))
-    return score_rqk.reshape(batch, heads, length, -1)
+    score_iqk = jax.lax.platform_dependent(v_id, *rows, cpu=_one_by_one, default=jax.vmap(_additive_one))
+    return score_iqk.reshape(batch, heads, length, -1)
 
 
 def dot(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from train.errors import UserError
+from train.errors import UserError, exit_status
 from train.log import read_config, read_rows
 from train.report.charts import headline, save
 from train.report.page import write_report
@@ -41,18 +41,19 @@ def write_image(workdir: Path, image: Path, value: str | None) -> None:
     save(chart, image)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write what was asked for; status 2 and one line where that is not possible."""
-    options = parse(arguments)
-    try:
-        print(write_report(options.workdir, options.output or options.workdir / "report.html"))
-        if options.image is not None:
-            write_image(options.workdir, options.image, options.value)
-            print(options.image)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def run(options: argparse.Namespace) -> int:
+    """Write what was asked for."""
+    print(write_report(options.workdir, options.output or options.workdir / "report.html"))
+    if options.image is not None:
+        write_image(options.workdir, options.image, options.value)
+        print(options.image)
     return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point: 0, or 2 after one line that says why."""
+    options = parse(arguments)
+    return exit_status(lambda: run(options))
 
 
 if __name__ == "__main__":

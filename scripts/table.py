@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from train.errors import UserError
+from train.errors import UserError, exit_status
 from train.log import read_rows
 from train.report.pivot import STATISTICS, VIEWS, default_layout, pivot
 from train.report.statistics import lane_results
@@ -63,23 +63,21 @@ def table(options: argparse.Namespace) -> str:
     return to_text(tables, shutil.get_terminal_size((120, 24)).columns) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print or write the table; status 2 and one line where that is not possible."""
-    options = parse(arguments)
-    try:
-        text = table(options)
-        if options.output is None:
-            print(text, end="")
-        else:
-            try:
-                options.output.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise UserError(f"{options.output}: {error.strerror or error}") from error
-            print(options.output)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def run(options: argparse.Namespace) -> int:
+    """Print or write the table."""
+    text = table(options)
+    if options.output is None:
+        print(text, end="")
+    else:
+        options.output.write_text(text, encoding="utf-8")
+        print(options.output)
     return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point: 0, or 2 after one line that says why."""
+    options = parse(arguments)
+    return exit_status(lambda: run(options))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def study_rows(
                 accuracy = reach * (1 - np.exp(-speed * step)) + 0.004 * curve_key.standard_normal()
                 accuracy = float(np.clip(accuracy, 0, 1))
                 loss = float(3.2 * (1.02 - accuracy) ** 1.5)
-                counts = {"target_tokens": 8192, "sequences": 1000}
+                counts = {"target_tokens": 8192, "sequences": 1000, "unfinished": 13}
                 if not gone and (best is None or loss < best[0]):
                     best = (loss, step)
                 if gone:
@@ -63,8 +63,10 @@ def study_rows(
                     measured = {"loss": loss, "token_accuracy": accuracy, "sequence_accuracy": accuracy**8}
                     last = measured if best is not None and best[1] == step else last
                 end = {"diverged_at": diverged if gone else None, "seconds": step * 0.01}
-                train = {"loss": None if gone else loss * 1.1, "token_accuracy": None, "sequence_accuracy": None}
-                rows.append({**start, "step": step, "split": "train", **train, **counts, "sequences": None, **end})
+                train = {"loss": None, "token_accuracy": None, "sequence_accuracy": None, "learning_rate": lr}
+                if not gone:
+                    train |= {"loss": loss * 1.1, "token_accuracy": accuracy * 0.9}
+                rows.append({**start, "step": step, "split": "train", **train, "target_tokens": 8192, **end})
                 tail = {"best_step": None if best is None else best[1], **end}
                 rows.append({**start, "step": step, "split": "valid", **measured, **counts, **tail})
             if test:
@@ -72,7 +74,8 @@ def study_rows(
                 if bleu:
                     quality = 40 * (last["token_accuracy"] if last else 0)
                     signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
-                    measured = {**measured, "bleu": quality, "chrf": quality * 1.4, "bleu_signature": signature}
+                    measured = {**measured, "bleu": quality, "chrf": quality * 1.4}
+                    measured |= {"bleu_unseen": quality * 0.9, "unknown_tokens": 3, "bleu_signature": signature}
                 tail = {
                     "best_step": None if best is None else best[1],
                     "diverged_at": diverged,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from model.attention import Attention, causal_mask, combine_masks, masked_softmax, padding_mask
+from model.attention import Attention, causal_mask, masked_softmax, padding_mask
 from model.scores import SCORES
 from tests import reference
 
@@ -48,10 +48,7 @@ def test_masks():
     assert int(causal_mask(4).sum()) == 10
     real = jnp.array([[True, True, False], [True, False, False]])
     assert padding_mask(real).shape == (2, 1, 1, 3)
-    both = combine_masks(None, padding_mask(real), causal_mask(3))
-    np.testing.assert_array_equal(both[0, 0], [[1, 0, 0], [1, 1, 0], [1, 1, 0]])
-    np.testing.assert_array_equal(both[1, 0], [[1, 0, 0], [1, 0, 0], [1, 0, 0]])
-    assert combine_masks(None, None) is None
+    np.testing.assert_array_equal(padding_mask(real)[:, 0, 0], real)
 
 
 def test_softmax_of_a_row_without_keys_is_zero_with_zero_gradient():

@@ -3,7 +3,8 @@ import pytest
 from conftest import ROOT
 
 from train.cells import make_runs, make_tasks
-from train.estimate import Rates, estimate
+from train.estimate import COMPILE_SECONDS, Rates, estimate
+from train.lanes import Layout, choose_layout
 from train.plan import make_plan
 
 RATES = Rates(flops=1e11, transcendentals=1e9)
@@ -13,16 +14,33 @@ def of(*sweeps: str, lanes: int = 2):
     plan = make_plan(ROOT / "configs" / "smoke.py", sweeps=sweeps)
     tasks = make_tasks(plan, None)
     runs = make_runs(plan, tasks)
-    return [estimate(cell, runs[cell.name], tasks[cell.name], lanes, 2, RATES) for cell in plan.cells]
+    return [
+        estimate(cell, runs[cell.name], tasks[cell.name], lanes, choose_layout(lanes, 7, 2, "cpu"), RATES)
+        for cell in plan.cells
+    ]
 
 
 def test_parameters_are_those_of_the_model():
     plan = make_plan(ROOT / "configs" / "smoke.py", overrides=["run.steps=10"])
     tasks = make_tasks(plan, None)
     run = make_runs(plan, tasks)[plan.cells[0].name]
-    one = estimate(plan.cells[0], run, tasks[plan.cells[0].name], 2, 2, RATES)
+    one = estimate(plan.cells[0], run, tasks[plan.cells[0].name], 2, choose_layout(2, 7, 2, "cpu"), RATES)
     params = run.module.init(jax.random.key(0), *[jax.numpy.ones((1, 2), int)] * 2, deterministic=True)["params"]
     assert one.parameters == sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def test_accelerators_hold_all_their_lanes_at_once_and_share_the_time():
+    plan = make_plan(ROOT / "configs" / "smoke.py")
+    tasks = make_tasks(plan, None)
+    cell = plan.cells[0]
+    run = make_runs(plan, tasks)[cell.name]
+    one, two, core = (
+        estimate(cell, run, tasks[cell.name], 8, layout, RATES)
+        for layout in (Layout("gpu", 1, 1, "vmap"), Layout("gpu", 2, 1, "vmap"), Layout("cpu", 1, 1, "map"))
+    )
+    assert one.memory == two.memory > core.memory
+    assert one.seconds - COMPILE_SECONDS == pytest.approx(2 * (two.seconds - COMPILE_SECONDS))
+    assert one.seconds == core.seconds
 
 
 def test_more_lanes_cost_more_memory_disk_and_time():

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,11 +31,11 @@ CELLS = ("score=dot", "score=scaled_dot")
 def command(subprocess_environment):
     """Start `python -m train` with the arguments given."""
 
-    def start(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen:
+    def start(*arguments: object, before: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
         return subprocess.Popen(
             [*before, sys.executable, "-m", "train", *map(str, arguments)],
             cwd=ROOT,
-            env=subprocess_environment,
+            env={**subprocess_environment, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -133,7 +134,7 @@ def test_config_json_says_what_ran_and_on_what(undisturbed):
     assert record["config"]["run"]["steps"] == 30
     assert record["versions"]["jax"] == jax.__version__
     assert record["device"]["platform"] == "cpu"
-    assert record["layout"]["order"] == "map"
+    assert record["layouts"] == [{"platform": "cpu", "lane_shards": 2, "data_shards": 1, "order": "map"}]
     assert [lane["seed"] for lane in record["lanes"]] == [0, 1]
 
 
@@ -157,6 +158,58 @@ def test_killed_at_random_moments_and_started_again_it_ends_the_same(command, un
         process.communicate(timeout=30)
     finish(command(*SMOKE, f"--workdir={workdir}"))
     assert_same_study(workdir, undisturbed)
+
+
+@pytest.mark.slow
+def test_evaluations_since_the_newest_checkpoint_are_made_again_and_stand_once(command, tmp_path):
+    often = ("--only", "score=dot", "--config.run.eval_every=3", "--config.run.checkpoint_every=14")
+    finish(command(*SMOKE, *often, f"--workdir={tmp_path / 'straight'}"))
+    for rows in (14, 28):  # before the first checkpoint, and some after it
+        process = command(*SMOKE, *often, f"--workdir={tmp_path / 'killed'}")
+        wait_for_rows(tmp_path / "killed", rows, process)
+        process.kill()
+        process.communicate(timeout=30)
+    finish(command(*SMOKE, *often, f"--workdir={tmp_path / 'killed'}"))
+    assert rows_without_times(tmp_path / "killed") == rows_without_times(tmp_path / "straight")
+    lines = (tmp_path / "killed" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(rows_without_times(tmp_path / "killed"))
+
+
+def test_a_checkpoint_whose_rows_are_lost_is_not_gone_on_from(command, undisturbed, tmp_path):
+    workdir = tmp_path / "lost"
+    shutil.copytree(undisturbed, workdir)
+    (workdir / "metrics.jsonl").unlink()
+    _, err = finish(command(*SMOKE, f"--workdir={workdir}"), status=2)
+    assert err.startswith(f"error: {workdir}/metrics.jsonl has lost the rows of score=dot, lane 0, step 10; ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_terminal_without_unicode_gets_escapes(command, tmp_path):
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    out, _ = finish(command(*SMOKE, "--config.run.steps=5", f"--workdir={tmp_path / 'study'}", **plain))
+    assert "\\xb1" in out  # ±
+    _, err = finish(command(*SMOKE, f"--workdir={tmp_path / '実験'}", **plain), status=2)
+    assert err == f"error: --workdir={tmp_path}/\\u5b9f\\u9a13 cannot be read in this locale; set PYTHONUTF8=1\n"
+    assert not (tmp_path / "実験").exists()
+    finish(command(*SMOKE, "--config.run.steps=5", f"--workdir={tmp_path / '実験'}"))
+
+
+@pytest.mark.slow
+def test_predictions_that_cannot_be_written_are_one_line(command, tmp_path):
+    workdir = tmp_path / "study"
+    text = ("--only", "score=dot", "--config.task.name=toy_translation", "--config.task.max_length=12")
+    finish(command(*SMOKE, *text, f"--workdir={workdir}"))
+    rows = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (workdir / "metrics.jsonl").write_text("".join(row for row in rows if '"test"' not in row), encoding="utf-8")
+    folder = workdir / "cells" / "score=dot" / "predictions"
+    shutil.rmtree(folder)
+    folder.touch()
+    _, err = finish(command(*SMOKE, *text, f"--workdir={workdir}"), status=2)
+    assert err == f"error: {folder}: File exists\n"
+    folder.unlink()
+    finish(command(*SMOKE, *text, f"--workdir={workdir}"))
+    assert (folder / "test.lane-1.txt").read_text(encoding="utf-8").count("\n") == 32
 
 
 @pytest.mark.slow

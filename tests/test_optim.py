@@ -21,16 +21,15 @@ def test_warm_up_climbs_linearly_to_the_peak_and_the_first_update_moves(schedule
         assert factor(update, schedule=schedule, warmup_steps=10) == pytest.approx(update / 10, rel=1e-6)
 
 
+@pytest.mark.parametrize("steps", [1, 10, 10**6])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_without_warm_up_the_first_update_has_the_peak_rate(schedule):
-    assert factor(1, schedule=schedule, warmup_steps=0, steps=10**6) == pytest.approx(1.0, abs=1e-6)
+def test_without_warm_up_the_first_update_has_the_peak_rate(schedule, steps):
+    assert factor(1, schedule=schedule, warmup_steps=0, steps=steps) == 1.0
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("warmup", [0, 1, 99, 100])
 def test_every_factor_is_finite_and_between_0_and_1(schedule, warmup):
-    if schedule == "cosine" and warmup == 100:
-        pytest.skip("refused by the plan: nothing is left for the cosine")
     factors = [factor(update, schedule=schedule, warmup_steps=warmup) for update in range(1, 101)]
     assert np.all(np.isfinite(factors))
     assert min(factors) >= 0

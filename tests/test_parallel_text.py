@@ -10,8 +10,7 @@ import pytest
 from train.errors import UserError
 from train.schema import TaskSettings
 from train.tasks import BOS, EOS, PAD, TASKS, UNK, EvaluationSet
-from train.tasks.parallel_text import ParallelText, sources, translations
-from train.text.reading import clean
+from train.tasks.parallel_text import ParallelText, translations
 
 Lines = Sequence[tuple[str, str]]
 
@@ -254,7 +253,7 @@ def test_evaluation_sets_hold_the_same_for_every_batch_size(tmp_path: Path) -> N
 def test_stored_vocabularies_are_used_even_if_the_data_changed(tmp_path: Path) -> None:
     cell = tmp_path / "cell"
     config = settings(tmp_path)
-    first = make(config, stored=cell)
+    first = make(config)
     first.write(cell)
     before = [(cell / name).read_bytes() for name in ("source.vocab", "target.vocab")]
     changed = settings(tmp_path, train=[("new words here", "tout est neuf"), *PAIRS[:2]])
@@ -328,16 +327,9 @@ def test_paths_not_set_are_named(tmp_path: Path, split: str) -> None:
         make(replace(settings(tmp_path), **{split: ()}))  # type: ignore[arg-type]
 
 
-def test_lines_from_elsewhere_are_translated_in_order(tmp_path: Path) -> None:
+def test_a_blank_line_has_a_blank_translation(tmp_path: Path) -> None:
     task = make(settings(tmp_path))
-    lines = clean(["the cat\r", "", "zzz " * 20, " a dog"])
-    found, cut = sources(lines, task.sides[0], max_length=13, batch_size=3)
-    assert cut == 1
-    source, target = in_order(found)
-    assert source[0] == [*task.sides[0].encode("the cat"), EOS]
-    assert source[1] == []
-    assert source[2] == [UNK] * 13 + [EOS]
-    assert not any(target)
+    lines = ["the cat", "", "zzz", "a dog"]
     output = tokens(task, ["le chat", "le", "un", "chien"])
     assert translations(lines, task.sides[1], output) == ["le chat", "", "un", "chien"]
 

@@ -247,7 +247,19 @@ def test_nonsense_on_the_command_line_is_refused_by_name(override, message):
 
 @pytest.mark.parametrize(
     "path",
-    ["task.name", "task.tokenizer", "model.name", "model.score", "model.position", "optim.name", "optim.schedule"],
+    [
+        "task.name",
+        "task.tokenizer",
+        "task.bleu_tokenize",
+        "model.name",
+        "model.score",
+        "model.position",
+        "model.norm",
+        "model.dtype",
+        "optim.name",
+        "optim.schedule",
+        "run.select",
+    ],
 )
 def test_unknown_names_list_the_known_ones(path):
     line = refused(BASE, [f"{path}=no_such_thing"])
@@ -310,10 +322,23 @@ def test_a_knob_that_is_a_tuple_is_swept_over_tuples(config_file):
     assert "in brackets: (a,) instead of a" in refused(BASE, sweeps=["task.train=a,b"])
 
 
+def test_axes_of_several_sections_name_cells_alike_however_they_are_mixed():
+    one, other = (
+        make_plan(BASE, sweeps=[*sweeps])
+        for sweeps in (
+            ("model.score=dot,scaled_dot", "optim.clip=0,1", "model.d_k=4,64"),
+            ("optim.clip=0,1", "model.score=dot,scaled_dot", "model.d_k=4,64"),
+        )
+    )
+    assert [cell.name for cell in one.cells] == [cell.name for cell in other.cells]
+    assert one.cells[0].name == "score=dot,d_k=4,clip=0.0"
+    assert one.config == other.config
+
+
 def test_numbers_close_together_have_names_apart():
     plan = make_plan(BASE, sweeps=["optim.eps=1e-5,2e-5,0.1", "model.tie_embeddings=true,false"])
     names = [cell.name for cell in plan.cells]
-    assert names[0] == "eps=1e-05,tie_embeddings=true"
+    assert names[0] == "tie_embeddings=true,eps=1e-05"
     assert len(set(names)) == 6
 
 

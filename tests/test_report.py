@@ -147,7 +147,7 @@ def all_null() -> list[Row]:
     ("rows", "expected"),
     [
         ([], "no evaluations yet"),
-        (one_row(), "Unfinished cells"),
+        (one_row(), "Incomplete cells"),
         (all_null(), "no finite number"),
         (study_rows(steps=300, test=False), "No lane has reached its test yet"),
         (
@@ -190,10 +190,70 @@ def test_cells_that_did_not_finish_are_named() -> None:
     rows = [row for row in study_rows(steps=200) if (row["score"], row["split"]) != ("dot", "test")]
     rows = [row for row in rows if row["cell"] != "score=additive,d_k=4"]
     text = read(render(Path("study"), study_record(study_rows(steps=200)), rows)).text
-    waiting = text.split("Unfinished cells")[1]
+    waiting = text.split("Incomplete cells")[1]
     assert "score=dot,d_k=640 of 9" in waiting
     assert "score=additive,d_k=40 of 90not started" in waiting
     assert "scaled_dot" not in waiting
+
+
+def test_cells_that_an_extension_left_out_are_not_called_stopped() -> None:
+    rows = study_rows(widths=(4,), steps=200)
+    extended = [row for row in rows if row["seed"] < 2 or row["score"] == "dot"]
+    waiting = read(render(Path("study"), study_record(rows), extended)).text.split("Incomplete cells")[1]
+    assert "These cells lack some of the study's lanes, or have lanes without a test row." in waiting
+    assert "the command that asked for them goes on" in waiting
+    assert "score=additive,d_k=46 of 9" in waiting
+    assert "score=dot,d_k=4" not in waiting.split("Configuration")[0]
+
+
+def test_a_point_says_what_it_stands_for_where_no_tooltip_can(tmp_path: Path) -> None:
+    # At the largest rate unscaled scores lose 1 of 3 lanes at d_k 64 before an evaluation, and all at 256.
+    rows = [row for row in study_rows(steps=300) if row["lr"] == 0.01]
+    waiting = [row for row in rows if (row["score"], row["d_k"], row["split"]) != ("dot", 64, "test")]
+    for study, mark, share in ((rows, "", "2/3"), (waiting, "–", "")):
+        chart = headline(lane_results(study), "token_accuracy", "test")
+        assert chart is not None
+        points = [point for point in chart.to_dict()["data"]["values"] if point["series"] == "dot"]
+        marks = {point["at"]: (point["missing"], point["share"]) for point in points}
+        assert marks == {4: ("", ""), 16: ("", ""), 64: (mark, share), 256: ("×", "")}
+    chart = headline(lane_results(rows), "token_accuracy", "test")
+    assert chart is not None
+    save(chart, tmp_path / "chart.svg")
+    drawn = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "chart.svg").read_text("utf-8"))
+    assert (drawn.count("2/3"), drawn.count("×")) == (1, 1)
+
+
+def with_accuracies(*test: float) -> list[Row]:
+    """A study of one cell whose lanes have these token accuracies on test."""
+    rows = study_rows(scores=("dot",), widths=(7,), rates=(0.01,), seeds=range(len(test)), steps=200)
+    return [{**row, "token_accuracy": test[row["seed"]]} if row["split"] == "test" else row for row in rows]
+
+
+def test_an_interval_stays_in_the_range_of_its_metric() -> None:
+    wide = with_accuracies(0.05, 0.9, 0.95)
+    text = read(render(Path("study"), study_record(wide), wide)).text
+    assert "0.000 to 1.000" in text
+    assert text.count("interval clipped to the range of the metric") == 1
+    narrow = with_accuracies(0.5, 0.51, 0.52)
+    text = read(render(Path("study"), study_record(narrow), narrow)).text
+    assert "0.485 to 0.535" in text
+    assert "clipped" not in text
+
+
+def test_the_page_says_what_choosing_a_rate_leaves_in_the_numbers() -> None:
+    for test, words in ((True, "not the luck of the seeds"), (False, "chosen there too, so what is shown for them")):
+        rows = study_rows(widths=(7,), steps=200, test=test)
+        assert words in read(render(Path("study"), study_record(rows), rows)).text
+
+
+def test_a_diverged_lane_stays_in_the_curve_with_what_it_froze_at() -> None:
+    rows = study_rows(scores=("dot",), widths=(64,), rates=(0.01,), seeds=(0, 1), steps=300)
+    for row in rows:
+        if row["split"] == "valid":
+            row |= {"loss": row["seed"] * row["step"] / 100 + 1, "diverged_at": 150 if row["seed"] == 0 else None}
+    chart = curves(rows, lane_results(rows), "loss", "token_accuracy")
+    assert chart is not None
+    assert [point["mean"] for point in chart.to_dict()["data"]["values"]] == [1.5, 2.0, 2.5]
 
 
 def test_long_curves_are_thinned_with_their_ends() -> None:

@@ -1,13 +1,16 @@
 """Statistics over seeds: hand-computed numbers, SciPy's interval, the best rate chosen where it may be chosen."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from scipy import stats
 
 from train.log import Row
+from train.metrics import METRICS
 from train.report.statistics import (
+    LOWER_IS_BETTER,
     best_lanes,
     best_rate,
     choosing_metric,
@@ -132,6 +135,46 @@ def test_a_lane_without_a_value_counts_as_the_worst() -> None:
     assert best_rate(lane_results(study("loss", 0.1, 2.0)), "loss") == 0.001
 
 
+def test_metrics_say_themselves_which_way_is_better() -> None:
+    assert {name for name in METRICS if name in LOWER_IS_BETTER} == {
+        name for name, metric in METRICS.items() if not metric.higher_is_better
+    }
+    assert LOWER_IS_BETTER - set(METRICS) == {"ter"}
+
+
+def rates(values: Mapping[float, Mapping[int, float | None]]) -> list[Row]:
+    """Lanes of one cell: rate -> seed -> value on valid, None for one that diverged before its first evaluation."""
+    rows = []
+    lanes = [(lr, seed, value) for lr, seeds in values.items() for seed, value in seeds.items()]
+    for lane, (lr, seed, value) in enumerate(lanes):
+        best, diverged = (0, 1) if value is None else (1, None)
+        rows += lane_rows(lane, lr, [value], value, seed=seed, best=best, diverged=diverged)
+    return rows
+
+
+def test_rates_are_compared_on_the_seeds_they_all_have() -> None:
+    added = {0.001: {0: 0.9, 1: 0.5, 2: 0.1}, 0.01: {0: 0.8}}
+    lanes = lane_results(rates(added))
+    assert best_rate(lanes, "token_accuracy") == 0.001
+    # What is shown is the mean over every seed of the rate.
+    assert lanes_spread(best_lanes(lanes, "token_accuracy"), "test", "token_accuracy").mean == pytest.approx(0.5)
+    assert best_rate(lane_results(rates(added | {0.01: {0: 0.95}})), "token_accuracy") == 0.01
+    assert best_rate(lane_results(rates(added | {0.01: {0: 0.8, 1: 0.7}})), "token_accuracy") == 0.01
+
+
+def test_rates_without_a_common_seed_are_compared_where_they_have_the_most() -> None:
+    most = {0.001: {0: 0.4, 1: 0.4}, 0.01: {0: 0.5, 1: 0.5}, 0.1: {2: 0.9}}
+    assert best_rate(lane_results(rates(most)), "token_accuracy") == 0.01
+    # Of those with as many seeds, the largest number that have the same ones; of equal numbers, that of the smallest.
+    assert best_rate(lane_results(rates(most | {0.1: {2: 0.9, 3: 0.9}})), "token_accuracy") == 0.01
+    assert best_rate(lane_results(rates({0.01: {0: 0.5}, 0.001: {1: 0.4}})), "token_accuracy") == 0.001
+
+
+def test_where_no_compared_lane_has_a_value_the_others_decide() -> None:
+    lanes = lane_results(rates({0.001: {0: None, 1: 0.3}, 0.01: {0: None}}))
+    assert best_rate(lanes, "token_accuracy") == 0.001
+
+
 def test_a_metric_measured_on_test_only_is_chosen_by_loss() -> None:
     rows = lane_rows(0, 0.001, [0.5], metric="loss")
     rows.append({**rows[0], "split": "test", "bleu": 31.0})
@@ -164,6 +207,10 @@ def test_a_study_before_its_test_says_so() -> None:
     lanes = lane_results(lane_rows(0, 0.01, [0.3]))
     assert lanes_spread(lanes, "test", "token_accuracy").reason == "no test row yet in 1 of 1 lanes"
     assert not lanes[0].finished
+    lanes += lane_results(rates({0.01: {1: None}}))
+    result = lanes_spread(lanes, "test", "token_accuracy")
+    assert result.reason == "no test row yet in 1 of 2 lanes, 1 diverged"
+    assert not result.lost
 
 
 def test_no_finite_value_gives_no_rate_and_keeps_the_lanes() -> None:

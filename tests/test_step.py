@@ -107,6 +107,7 @@ def test_the_warmed_up_rate_is_the_last_factor_of_the_update():
     step_of = lambda end: jax.tree.map(lambda new, old: new - old, end, start.params)  # noqa: E731
     for four, one in zip(jax.tree.leaves(step_of(large)), jax.tree.leaves(step_of(small)), strict=True):
         np.testing.assert_allclose(four, 4 * one, rtol=1e-3, atol=1e-6)
+    assert distance(large, start.params) > 1e-3
 
 
 def test_a_batch_of_padding_alone_changes_nothing_but_the_counter():
@@ -225,6 +226,21 @@ def test_the_best_parameters_are_kept_and_training_sums_start_anew():
         assert distance(kept.best_params, first.best_params) == 0
     better = evaluation._replace(sums=evaluation.sums._replace(loss=evaluation.sums.loss - 1))
     assert int(compiled(run, "after_evaluation")(moved, better).best_step) == 4
+
+
+@pytest.mark.parametrize("select", ["loss", "token_accuracy"])
+def test_what_a_diverged_run_has_is_never_the_best(select):
+    """Neither parameters it froze at, which are finite, nor NaN ones, whose most probable class is the first."""
+    run = make_run(run={"select": select})
+    start = init(run, knobs())
+    frozen = start._replace(step=jnp.int32(7), diverged_at=jnp.int32(5))
+    after = run.after_evaluation(frozen, run.evaluate(start.params, batch(1, 0))[0])
+    assert (int(after.best_step), int(after.diverged_at)) == (0, 5)
+    broken = jax.tree.map(lambda leaf: leaf * jnp.nan, start.params)
+    state = start._replace(params=broken, step=jnp.int32(7))
+    after = run.after_evaluation(state, run.evaluate(broken, batch(1, 0))[0])
+    assert (int(after.best_step), int(after.diverged_at)) == (0, 7)
+    assert distance(after.best_params, start.params) == 0
 
 
 def test_select_names_the_metric_that_is_best():

@@ -13,9 +13,9 @@ from scripts import table as script
 from tests.synthetic_study import study_rows, write_study
 from train.errors import UserError
 from train.log import Row
-from train.report.pivot import default_layout, pivot
+from train.report.pivot import BLEU_NOTE, default_layout, pivot
 from train.report.statistics import lane_results
-from train.report.tables import number, summary, to_csv, to_text
+from train.report.tables import headline_values, measured, number, summary, to_csv, to_text
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -61,6 +61,65 @@ def test_best_and_fixed_rates_side_by_side() -> None:
         "@ best rate of a cell: highest mean token_accuracy over seeds on valid, of equal ones the smaller",
         "3 of 10 lanes have no finite value (3 diverged); (n/m): a mean over n of m lanes",
     ]
+
+
+def test_the_note_says_how_rates_with_different_seeds_were_compared() -> None:
+    added = [*run("dot", 11, 0.1, 0, 0.5, 0.5), *run("additive", 7, 0.1, 2, 0.5, 0.5)]
+    notes = pivot(lane_results([*small_study(), *added]))[0].notes
+    compared = "rates of 1 of 3 cells have different seeds: they are compared on the seeds they all have"
+    assert f"{compared}, and each mean is over all seeds of its rate" in notes
+    assert ("rates of 1 of 3 cells have no seed in common: those with the most seeds, all the same, compete") in notes
+    fixed = pivot(lane_results([*small_study(), *added]), statistic="fixed")[0].notes
+    assert not any("different seeds" in note for note in fixed)
+
+
+def test_a_cell_that_waits_for_its_test_is_a_dash_and_not_diverged() -> None:
+    rows = [row for seed in range(3) for row in run("dot", 7, 0.01, seed, 0.5, 0.5) if row["split"] == "valid"]
+    rows += [*run("dot", 7, 0.01, 3, None, None), *run("additive", 7, 0.01, 0, None, None)]
+    table = to_text(pivot(lane_results(rows))).split("\n")
+    assert table[3] == "7   | -    diverged 1/1"
+    assert table[-1].startswith("5 of 5 lanes have no finite value (2 diverged, 3 no test row yet)")
+
+
+@pytest.mark.parametrize("value", ["bleu", "bleu_unseen"])
+def test_bleu_0_beside_exact_matches_is_explained(value: str) -> None:
+    def study(bleu: float, exact: float) -> list[Row]:
+        rows = [*run("dot", 7, 0.01, 0, 0.5, 0.5), *run("dot", 11, 0.01, 0, 0.5, 0.5)]
+        return [
+            {**row, "sequence_accuracy": exact, **({value: bleu} if row["split"] == "test" else {})} for row in rows
+        ]
+
+    for bleu, exact, said in ((0.0, 0.25, True), (0.0, 0.0, False), (11.0, 0.25, False)):
+        lanes = lane_results(study(bleu, exact))
+        assert (BLEU_NOTE in pivot(lanes, value=value)[0].notes) == said
+        assert BLEU_NOTE not in pivot(lanes, value="token_accuracy")[0].notes
+        assert (BLEU_NOTE in summary(study(bleu, exact)[:2])) == said
+
+
+def test_bleu_0_is_explained_only_where_its_lane_is_shown() -> None:
+    rows = [*run("dot", 7, 0.01, 0, 0.5, 0.5), *run("dot", 7, 0.1, 0, 0.4, 0.5)]
+    for row in rows:
+        row |= {"sequence_accuracy": 0.25, "bleu": 0.0 if row["lr"] == 0.1 else 11.0}
+        row["loss"] = row["lr"]
+    lanes = lane_results(rows)
+    assert BLEU_NOTE in pivot(lanes, value="bleu")[0].notes
+    assert BLEU_NOTE not in pivot(lanes, value="bleu", statistic="best")[0].notes
+
+
+def test_counts_and_rates_are_no_metrics() -> None:
+    rows = study_rows(scores=("dot",), widths=(7,), bleu=True, steps=200)
+    assert {"learning_rate", "unfinished", "unknown_tokens"} <= {field for row in rows for field in row}
+    assert measured(rows) == ("loss", "token_accuracy", "sequence_accuracy", "bleu", "chrf", "bleu_unseen")
+    assert headline_values(rows) == ("bleu", "chrf", "token_accuracy")
+    bare = [{key: row[key] for key in row if key not in ("token_accuracy", "sequence_accuracy")} for row in rows]
+    assert headline_values([row for row in bare if row["split"] != "test"]) == ("loss",)
+
+
+def test_rows_of_training_are_a_table_too() -> None:
+    rows = study_rows(scores=("dot",), widths=(7, 11), rates=(0.01,), steps=200)
+    table = pivot(lane_results(rows), split="train")[0]
+    assert table.title == "token accuracy on train"
+    assert all(entry.spread.finite == 3 for entry in table.blocks[0].entries.values())
 
 
 def test_every_line_fits_the_terminal_and_blocks_line_up() -> None:
@@ -146,7 +205,7 @@ def test_csv_has_full_digits_and_one_shape() -> None:
 
 def test_numbers_have_the_digits_of_their_metric() -> None:
     assert number(0.98765, "token_accuracy") == "0.988"
-    assert number(27.31, "bleu") == "27.3"
+    assert [number(27.31, name) for name in ("bleu", "bleu_unseen", "chrf", "chrf++")] == ["27.3"] * 4
     assert number(1.5e-7, "loss") == "1.5e-07"
     assert number(0.0, "loss") == "0.000"
     assert number(None, "loss") == "-"

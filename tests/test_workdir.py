@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,15 +24,32 @@ def plan(*overrides: str, sweeps: tuple[str, ...] = GRID, only: tuple[str, ...] 
     return make_plan(SMOKE, overrides, sweeps, only)
 
 
-def digests(asked: Plan | None = None, digest: str = "7f") -> dict[str, dict[str, str]]:
-    """As if every cell had read one file."""
-    return {cell.name: {"task.train": digest} for cell in (asked or plan()).cells}
+class Read(NamedTuple):
+    """A task as a workdir sees it: it read one file."""
+
+    digest: str
+
+    def digests(self):
+        return {"task.train": self.digest}
+
+    def notes(self):
+        return (f"read {self.digest}",)
+
+
+def tasks(asked: Plan | None = None, digest: str = "7f") -> dict[str, Any]:
+    return {cell.name: Read(digest) for cell in (asked or plan()).cells}
+
+
+def layout(lanes: int) -> dict[str, int]:
+    return {"lane_shards": lanes}
 
 
 def opened(path, *arguments, overwrite=False, environment=None, digest="7f", **keywords):
     """Open and unlock: the groups of lanes."""
     asked = plan(*arguments, **keywords)
-    with open_workdir(path, asked, digests(asked, digest), overwrite=overwrite, environment=environment) as workdir:
+    with open_workdir(
+        path, asked, tasks(asked, digest), layout, overwrite=overwrite, environment=environment
+    ) as workdir:
         assert workdir.record == read_config(path)
         return workdir.groups
 
@@ -95,7 +113,7 @@ def test_what_a_killed_first_start_leaves_counts_as_empty(tmp_path):
 def test_unusable_workdirs_are_refused_in_a_line(tmp_path, monkeypatch, path, overwrite):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
-        open_workdir(path, plan(), digests(), overwrite=overwrite)
+        open_workdir(path, plan(), tasks(), layout, overwrite=overwrite)
     assert str(caught.value).startswith(f"--workdir={path} cannot be used: ")
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
@@ -158,7 +176,7 @@ def test_the_value_that_an_axis_replaces_does_not_matter(tmp_path):
         file.write_text(text.replace("config.model.d_k = 8", f"config.model.d_k = {d_k}"), encoding="utf-8")
         asked = make_plan(file, sweeps=GRID)
         assert asked.config["model"]["d_k"] == d_k
-        with open_workdir(tmp_path / "study", asked, digests(asked), overwrite=False) as workdir:
+        with open_workdir(tmp_path / "study", asked, tasks(asked), layout, overwrite=False) as workdir:
             assert len(workdir.record["cells"]) == 4
 
 
@@ -243,11 +261,27 @@ def test_a_cell_whose_settings_differ_is_refused(study):
     assert "model.d_v is 5 there, 8 here" in line
 
 
-@pytest.mark.parametrize("sweeps", [GRID, (*GRID[:1], "model.d_k=3,5,7")], ids=["the same cells", "more cells"])
+@pytest.mark.parametrize("sweeps", [GRID, (*GRID[:1], "model.d_k=7,11")], ids=["the same cells", "other cells"])
 def test_other_text_in_the_files_is_refused(study, sweeps):
     message = refused(study, digest="80", sweeps=sweeps)
     assert message.startswith("task.train (")
     assert "put that text back" in message
+
+
+def test_other_text_is_refused_for_a_new_point_of_an_axis_of_the_task_too(tmp_path):
+    opened(tmp_path / "study", sweeps=("task.min_count=1",))
+    message = refused(tmp_path / "study", sweeps=("task.min_count=2",), digest="80")
+    assert "put that text back" in message
+
+
+def test_what_the_tasks_noted_at_first_is_recorded(study):
+    opened(study, sweeps=(*GRID[:1], "model.d_k=7"), digest="7f")
+    assert {tuple(cell["notes"]) for cell in read_config(study)["cells"]} == {("read 7f",)}
+
+
+def test_the_layout_of_each_group_is_recorded_once(study):
+    opened(study, sweeps=(*GRID, "lanes.seed=0,1,2"))
+    assert read_config(study)["layouts"] == [{"lane_shards": 2}, {"lane_shards": 1}]
 
 
 def test_knobs_of_another_version_are_differences(study):
@@ -294,6 +328,25 @@ def test_overwrite_helps_out_of_a_damaged_config(study):
     assert set(tree(study)) == {"config.json", "notes.txt"}
 
 
+@pytest.mark.parametrize("left", [0, 1, 2, 3])
+def test_what_a_killed_overwrite_left_is_no_study_until_it_is_finished(study, monkeypatch, left):
+    removed = iter(range(left))
+
+    def killed(path, *arguments, **keywords):
+        if next(removed, None) is None:
+            raise KeyboardInterrupt
+        return unlink(path, *arguments, **keywords)
+
+    unlink = Path.unlink
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            opened(study, overwrite=True)
+    assert "--overwrite again" in refused(study)
+    opened(study, overwrite=True)
+    assert set(tree(study)) == {"config.json", "notes.txt"}
+
+
 def test_overwrite_of_nothing_is_a_first_start(tmp_path):
     assert opened(tmp_path / "new", overwrite=True) == [(Lane(0, 3e-3, 0), Lane(1, 3e-3, 1))]
 
@@ -302,18 +355,18 @@ def test_overwrite_of_nothing_is_a_first_start(tmp_path):
 
 
 def test_a_workdir_in_use_is_refused_until_it_is_free(study):
-    with open_workdir(study, plan(), digests(), overwrite=False):
+    with open_workdir(study, plan(), tasks(), layout, overwrite=False):
         assert f"is in use by process {os.getpid()}" in refused(study)
         assert f"is in use by process {os.getpid()}" in refused(study, overwrite=True)
     opened(study)
-    workdir = open_workdir(study, plan(), digests(), overwrite=False)
+    workdir = open_workdir(study, plan(), tasks(), layout, overwrite=False)
     del workdir
     opened(study)
 
 
 def test_a_refused_workdir_is_not_left_locked(study):
     with pytest.raises(UserError):
-        open_workdir(study, plan("run.steps=23"), digests(), overwrite=False)
+        open_workdir(study, plan("run.steps=23"), tasks(), layout, overwrite=False)
     opened(study)
 
 

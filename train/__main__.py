@@ -12,7 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
-from train.errors import UserError
+from train.errors import UserError, exit_status
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
@@ -116,10 +116,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> int:
     """Entry point: 0 finished, 2 refused, 130 interrupted."""
     try:
-        return run(sys.argv[1:])
-    except UserError as error:
-        print("error:", "\\n".join(str(error).splitlines()), file=sys.stderr)
-        return 2
+        return exit_status(lambda: run(sys.argv[1:]))
     except KeyboardInterrupt:
         print("interrupted before training began", file=sys.stderr)
         return 130

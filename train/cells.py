@@ -21,7 +21,8 @@ def make_task(cell: Cell, stored: Path | None) -> Task:
 def make_tasks(plan: Plan, workdir: Path | None) -> dict[str, Task]:
     """The task of every cell by the cell's name, made once for cells that share it.
 
-    An earlier launch left its vocabularies in the workdir: they stand, in the cells of a later launch too.
+    An earlier launch left its vocabularies in the workdir: they stand, in the cells of a later launch too. Where a kill
+    came before they were whole, they are made again, from the same text.
     """
     made: dict[tuple, Task] = {}
     tasks = {}
@@ -30,7 +31,9 @@ def make_tasks(plan: Plan, workdir: Path | None) -> dict[str, Task]:
         if key not in made:
             names = [other.name for other in plan.cells if other.task == cell.task]
             folders = [cell_folder(workdir, name) for name in names] if workdir else []
-            made[key] = make_task(cell, next((folder for folder in folders if folder.is_dir()), None))
+            files = TASKS[cell.task.name].files
+            whole = (folder for folder in folders if all((folder / file).is_file() for file in files))
+            made[key] = make_task(cell, next(whole, None))
         tasks[cell.name] = made[key]
     return tasks
 

@@ -1,5 +1,6 @@
 """Checkpoints of a cell's lanes: the ONLY file that knows Orbax."""
 
+import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +12,24 @@ import orbax.checkpoint as ocp
 
 from train.errors import UserError
 
+# Faults of the machine, not of the file: what cannot be read just now is not damaged.
+PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EACCES}
+
+
+UNFINISHED = ".orbax-checkpoint-tmp"
+
 
 class Restored(NamedTuple):
     """A state as it was saved.
 
-    step: updates made. state: pytree of NumPy arrays. damaged: steps of newer checkpoints that could not be read.
+    step: updates made. state: pytree of NumPy arrays. damaged, unfinished: steps of newer checkpoints that could not be
+    read, or that a kill interrupted.
     """
 
     step: int
     state: Any
     damaged: tuple[int, ...]
+    unfinished: tuple[int, ...]
 
 
 class Checkpoints:
@@ -36,6 +45,9 @@ class Checkpoints:
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         self._directory = directory
         self._read_only = read_only
+        drafts = directory.glob(f"*{UNFINISHED}*") if directory.is_dir() else ()
+        names = (draft.name.partition(UNFINISHED)[0] for draft in drafts)
+        self._unfinished = tuple(sorted(int(name) for name in names if name.isdigit()))  # removed by the manager
         options = (
             ocp.CheckpointManagerOptions(read_only=True)
             if read_only
@@ -65,12 +77,16 @@ class Checkpoints:
         for step in steps:
             try:
                 state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
-            except Exception:  # Orbax and tensorstore raise many kinds for a file that is cut or missing
+            except MemoryError:
+                raise
+            except Exception as error:  # Orbax and tensorstore raise many kinds for a file that is cut or missing
+                if isinstance(error, OSError) and error.errno in PASSING:
+                    raise
                 damaged.append(step)
                 continue
             for bad in () if self._read_only else damaged:
                 self._manager.delete(bad)
-            return Restored(step, jax.tree.map(np.asarray, state), tuple(damaged))
+            return Restored(step, jax.tree.map(np.asarray, state), tuple(damaged), self._unfinished)
         if damaged:
             raise UserError(
                 f"none of the checkpoints in {self._directory} can be read (steps {damaged}); remove that folder to"

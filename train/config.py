@@ -15,7 +15,7 @@ from train.schema import FREE, KNOBS, SECTIONS, Knob
 from train.values import inside, is_tuple, parsed, show, split, typed
 
 # Knobs of the process, not of a cell, and knobs that change nothing: as axes they would make cells of equal results.
-NOT_AXES = FREE | {"run.devices"}
+NOT_AXES = FREE | {"run.devices", "run.eval_batch_size"}
 
 
 @dataclass(frozen=True)

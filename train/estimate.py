@@ -1,8 +1,9 @@
 """What a plan will take, for --dry_run: parameters, memory, disk and time, before anything is compiled or written.
 
-Parameters and the state's size are exact. Memory adds the largest temporary tensors by their sizes, an upper bound.
-Time comes from XLA's count of operations of one update and the rates that this machine reaches just now on a matrix
-product and on tanh; evaluations and compilation are put on top by a fixed share. It tells minutes from hours, not more.
+Parameters and the state's size are exact. Memory adds the largest temporary tensors, by their sizes, of all lanes that
+run at once: more than is needed. Time comes from XLA's count of operations of one update and the rates that this
+machine reaches just now on a matrix product and on tanh; evaluations and compilation are put on top by a fixed share.
+It tells minutes from hours, not more.
 """
 
 import time
@@ -13,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from model import SCORES
+from train.lanes import Layout
 from train.plan import Cell, Plan
 from train.progress import clock
 from train.step import Knobs, Run
@@ -61,7 +64,7 @@ def _bytes(tree: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def estimate(cell: Cell, run: Run, task: Task, lanes: int, devices: int, rates: Rates) -> Estimate:
+def estimate(cell: Cell, run: Run, task: Task, lanes: int, layout: Layout, rates: Rates) -> Estimate:
     """Of one cell with so many lanes. Traces one update; compiles nothing."""
     knobs = Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32))
     state = jax.eval_shape(run.init, knobs)
@@ -70,27 +73,31 @@ def estimate(cell: Cell, run: Run, task: Task, lanes: int, devices: int, rates: 
     batch = Batch(*sides)
     cost = jax.jit(run.update).lower(state, batch, knobs).cost_analysis() or {}
     model = cell.model
-    scores = cell.run.batch_size * model.num_heads * int(widths.max()) ** 2
-    logits = cell.run.batch_size * int(widths[1]) * task.target_vocab
-    hidden = scores * (model.d_k if model.score.startswith("additive") else 1)
+    rows = max(cell.run.batch_size // layout.data_shards, cell.run.eval_batch_size)
+    scores = rows * model.num_heads * int(widths.max()) ** 2
+    logits = rows * int(widths[1]) * task.target_vocab
+    hidden = scores * (model.d_k if SCORES[model.score].parameters else 1)  # a score with a hidden layer of that width
     temporary = 4 * (4 * logits + model.num_layers * 3 * 3 * hidden)
+    at_once = min(lanes, layout.lane_shards) if layout.order == "map" else lanes
+    # The rates are those of all cores of a CPU, but of one accelerator.
+    shards = 1 if layout.platform == "cpu" else layout.lane_shards * layout.data_shards
     update = cost.get("flops", 0.0) / (MATRIX_SHARE * rates.flops)
     update += cost.get("transcendentals", 0.0) / rates.transcendentals
     return Estimate(
         parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
-        memory=lanes * _bytes(state) + min(lanes, devices) * temporary,
+        memory=lanes * _bytes(state) + at_once * temporary,
         disk=lanes * _bytes(state),
-        seconds=COMPILE_SECONDS + lanes * cell.run.steps * update * (1 + EVALUATION_SHARE),
+        seconds=COMPILE_SECONDS + lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
     )
 
 
-def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], devices: int) -> str:
+def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], layout: Layout) -> str:
     """The cells and lanes of a plan as text, with an estimate for each cell and for all."""
     rates = measure_rates()
     rows = [("cell", "lanes", "updates", "parameters", "memory MB", "disk MB", "time")]
     total = Estimate(0, 0, 0, 0.0)
     for cell in plan.cells:
-        one = estimate(cell, runs[cell.name], tasks[cell.name], len(plan.lanes), devices, rates)
+        one = estimate(cell, runs[cell.name], tasks[cell.name], len(plan.lanes), layout, rates)
         total = Estimate(0, max(total.memory, one.memory), total.disk + one.disk, total.seconds + one.seconds)
         rows.append(
             (

@@ -7,7 +7,6 @@ split over those that are left; cores that are left share the work inside an ope
 alone and is recorded with the study: on one layout results are the same bit for bit.
 """
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -162,11 +161,10 @@ class Lanes:
         """
         return self._updates(state, self._knobs_r, self._row_r, self._put_batch(batches, row_axis=2), np.int32(count))
 
-    def evaluate(self, params: Any, batches: Sequence[Batch]) -> tuple[Evaluation, np.ndarray]:
-        """Counts of every lane over the batches of an evaluation set, and the decoded tokens [r, n, max_target]."""
-        parts = [self._evaluate(params, self._put_batch(batch, row_axis=0)) for batch in batches]
-        total = functools.reduce(lambda one, other: one + other, (evaluation for evaluation, _ in parts))
-        return total, np.concatenate([np.asarray(token_rbt) for _, token_rbt in parts], axis=1)[: len(self.lanes)]
+    def evaluate(self, params: Any, batch: Batch) -> tuple[Evaluation, np.ndarray]:
+        """Counts of every lane over one batch of an evaluation set, and the decoded tokens [r, b, max_target]."""
+        evaluation, token_rbt = self._evaluate(params, self._put_batch(batch, row_axis=0))
+        return evaluation, np.asarray(token_rbt)[: len(self.lanes)]
 
     def after_evaluation(self, state: State, valid: Evaluation) -> State:
         """Keep each lane's best parameters so far and start its training sums anew. `state` is donated."""

@@ -29,7 +29,16 @@ Row = dict[str, Any]
 IDENTITY = ("cell", "lane", "split", "step")
 # What names the lane of a row, and what a row says beside its axes and its measurements.
 LANE_FIELDS = ("cell", "lane", "lr", "seed")
-COUNT_FIELDS = ("best_step", "target_tokens", "sequences", "diverged_at", "seconds")
+COUNT_FIELDS = (
+    "learning_rate",
+    "best_step",
+    "target_tokens",
+    "sequences",
+    "unfinished",
+    "unknown_tokens",
+    "diverged_at",
+    "seconds",
+)
 
 
 def _plain(value: Any) -> Any:

@@ -25,15 +25,17 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def of_lane(counts: Mapping[str, np.ndarray], lane: int) -> dict[str, float]:
-    """Every metric of one lane; NaN where there was nothing to count.
+def of_lane(counts: Mapping[str, np.ndarray], lane: int) -> dict[str, float | None]:
+    """Every metric of one lane; NaN where there was nothing to count, None where nobody counted.
 
     Args:
       counts: name -> [r], summed over an evaluation set.
       lane: position in r.
     """
 
-    def ratio(metric: Metric) -> float:
+    def ratio(metric: Metric) -> float | None:
+        if metric.denominator not in counts:
+            return None
         denominator = float(counts[metric.denominator][lane])
         return float(counts[metric.numerator][lane]) / denominator if denominator else math.nan
 

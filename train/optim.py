@@ -24,8 +24,9 @@ def _constant(update: jax.Array, warmup: int, steps: int) -> jax.Array:
 
 
 def _cosine(update: jax.Array, warmup: int, steps: int) -> jax.Array:
-    """Half a cosine from 1 at the end of the warm-up to 0 at update `steps` (Loshchilov & Hutter 2017, eq. 5)."""
-    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip((update - warmup) / (steps - warmup), 0.0, 1.0)))
+    """Half a cosine from 1 at the last update of the warm-up to 0 at `steps` (Loshchilov & Hutter 2017, eq. 5)."""
+    peak = max(warmup, 1)
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip((update - peak) / max(steps - peak, 1), 0.0, 1.0)))
 
 
 def _inverse_sqrt(update: jax.Array, warmup: int, steps: int) -> jax.Array:
@@ -40,7 +41,7 @@ SCHEDULES: dict[str, Callable[[jax.Array, int, int], jax.Array]] = {
 }
 
 
-def schedule_factor(step: jax.Array, optim: OptimSettings, steps: int) -> jax.Array:
+def schedule_factor(step: jax.Array | int, optim: OptimSettings, steps: int) -> jax.Array:
     """Factor on the peak rate for the update after `step` updates have been made, in [0, 1].
 
     Updates count from 1: with w warm-up steps update n <= w has the factor n / w, so the first update already moves,
@@ -51,7 +52,7 @@ def schedule_factor(step: jax.Array, optim: OptimSettings, steps: int) -> jax.Ar
       optim: names the schedule and its warm-up.
       steps: updates of the whole run.
     """
-    update = (step + 1).astype(jnp.float32)
+    update = jnp.asarray(step + 1, jnp.float32)
     factor = SCHEDULES[optim.schedule](update, optim.warmup_steps, steps)
     if not optim.warmup_steps:
         return factor

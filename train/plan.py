@@ -86,13 +86,15 @@ def make_plan(
     for path, value in config.values.items():
         _check(path, value, names)
     lanes = {path: config.values[path] for path in ("lanes.lr", "lanes.seed")}
-    for path, options in {**config.axes, **lanes}.items():
+    # By section, as config.json nests them: in one order, however the command line mixed them, cells have one name.
+    axes = {path: config.axes[path] for section in SECTIONS for path in config.axes if path.startswith(f"{section}.")}
+    for path, options in {**axes, **lanes}.items():
         _check_list(path, options)
-    cells = _expand(config.values, config.axes, names)
+    cells = _expand(config.values, axes, names)
     return Plan(
-        cells=tuple(_matching(cells, config.axes, only)),
+        cells=tuple(_matching(cells, axes, only)),
         lanes=tuple(Lane(number, lr, seed) for number, (lr, seed) in enumerate(itertools.product(*lanes.values()))),
-        config=_plain(config.values, config.axes),
+        config=_plain(config.values, axes),
     )
 
 
@@ -103,9 +105,11 @@ def _path(assignment: str) -> str:
 def _known_names() -> Names:
     """The dicts that say what a name may be. Imported late: they bring JAX, which a help text does not need."""
     import model
+    from model.transformer import DTYPES, NORMS
     from train.metrics import METRICS
     from train.optim import OPTIMIZERS, SCHEDULES
     from train.tasks import TASKS
+    from train.text.scoring import BLEU_TOKENIZERS
     from train.text.tokenise import TOKENISERS
 
     return {
@@ -114,6 +118,9 @@ def _known_names() -> Names:
         "model.name": model.ARCHITECTURES,
         "model.score": model.SCORES,
         "model.position": model.POSITIONS,
+        "model.norm": NORMS,
+        "model.dtype": DTYPES,
+        "task.bleu_tokenize": BLEU_TOKENIZERS,
         "optim.name": OPTIMIZERS,
         "optim.schedule": SCHEDULES,
         "run.select": METRICS,

@@ -20,7 +20,7 @@ class Progress:
         self._groups, self._group = groups, 0
         self._updates, self._done = updates, 0
         self._started = time.monotonic()
-        self._cell, self._lanes = "", 0
+        self._cell = ""
         self._bar = tqdm(total=updates, unit="step", dynamic_ncols=True) if sys.stderr.isatty() else None
 
     def say(self, line: str) -> None:
@@ -33,7 +33,7 @@ class Progress:
     def start(self, cell: str, lanes: int, skipped: int, steps: int) -> None:
         """A cell begins, `skipped` of whose updates were made by an earlier launch."""
         self._group += 1
-        self._cell, self._lanes = cell, lanes
+        self._cell = cell
         self._updates -= skipped
         how = f"going on from step {skipped}/{steps}" if skipped else f"{steps} steps"
         if skipped or self._bar is None:
@@ -48,9 +48,8 @@ class Progress:
         if self._bar is not None:
             self._bar.update(updates)
 
-    def evaluated(self, step: int, steps: int, seconds: float, since: int, summary: str) -> None:
-        """An evaluation is done: `since` updates in `seconds`, with what it found in words."""
-        rate = f"{since * self._lanes / seconds:.0f} lane-steps/s"
+    def evaluated(self, step: int, steps: int, summary: str, rate: str) -> None:
+        """An evaluation is done: what it found, and how fast updates went, in words."""
         if self._bar is not None:
             self._bar.set_postfix_str(f"{summary}, {rate}")
             return

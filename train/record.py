@@ -7,7 +7,7 @@ Anything else is another study, other text in the same files too.
 
 import dataclasses
 import datetime
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from train.errors import UserError
 from train.log import CONFIG, read_config
 from train.plan import Cell, Lane, Plan, short_names
 from train.schema import FREE, SECTIONS
+from train.tasks import Task
 from train.values import show
 
 ELSEWHERE = "choose another --workdir"
@@ -44,7 +45,8 @@ def read(folder: Path) -> Record | None:
     try:
         config, lanes, cells = record["config"], record["lanes"], record["cells"]
         if config["lanes"]["lr"] and isinstance(config["cells"], dict) and cells[0]["settings"]:
-            [cell["data"].items() for cell in cells]
+            [(cell["data"].items(), cell["notes"]) for cell in cells]
+            record["layouts"][max(lane["group"] for lane in lanes)]
             [(lane["lane"], lane["lr"], lane["seed"], lane["group"]) for lane in lanes]
             return record
     except (KeyError, IndexError, TypeError, AttributeError):
@@ -56,7 +58,8 @@ def merge(
     folder: Path,
     old: Record | None,
     plan: Plan,
-    data: Mapping[str, Mapping[str, str]],
+    tasks: Mapping[str, Task],
+    layout: Callable[[int], Mapping[str, Any]],
     environment: Mapping[str, Any],
 ) -> tuple[Record, list[tuple[Lane, ...]]]:
     """The record extended by a plan, and the groups of lanes to run. Raises UserError where the two do not agree."""
@@ -69,27 +72,30 @@ def merge(
         }
         if cell.name in cells:
             _refuse_differences(f"cell {cell.name} in {folder}", cells[cell.name]["settings"], settings, FREE)
-        _refuse_other_data(folder, cells.values(), settings["task"], data[cell.name])
-        cells[cell.name] = {
-            "cell": cell.name,
-            "axes": dict(cell.axes),
-            "settings": settings,
-            "data": dict(data[cell.name]),
-        }
+        data = tasks[cell.name].digests()
+        _refuse_other_data(folder, cells.values(), settings["task"], data)
+        entry = {"cell": cell.name, "axes": dict(cell.axes), "settings": settings, "data": data}
+        notes = cells.get(cell.name, {"notes": tasks[cell.name].notes()})["notes"]  # what the first launch said stands
+        cells[cell.name] = {**entry, "notes": list(notes)}
     lanes = list(old["lanes"]) if old else []
     known = {(lane["lr"], lane["seed"]) for lane in lanes}
     added = max((lane["group"] for lane in lanes), default=-1) + 1
     for lane in plan.lanes:
         if (lane.lr, lane.seed) not in known:
             lanes.append({"lane": len(lanes), "lr": lane.lr, "seed": lane.seed, "group": added})
+    groups = _groups(lanes, plan)
+    layouts = list(old["layouts"]) if old else []
+    for group in range(len(layouts), len(groups)):
+        layouts.append(dict(layout(len(_members(lanes, group)))))
     record = {
         "config": _union(old["config"] if old else plan.config, plan.config),
         "axes": list(short_names(_axes(plan.config)).values()),
         "cells": list(cells.values()),
         "lanes": lanes,
+        "layouts": layouts,
         **_environments(old, environment),
     }
-    return record, _groups(lanes, plan)
+    return record, groups
 
 
 def find(folder: Path, cell: str, lane: int) -> Recorded:
@@ -136,7 +142,7 @@ def _members(lanes: Sequence[Record], group: int) -> tuple[Lane, ...]:
 def _environments(old: Record | None, environment: Mapping[str, Any]) -> Record:
     if old is None:
         return {"started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), **environment}
-    kept = {key: value for key, value in old.items() if key not in ("config", "axes", "cells", "lanes")}
+    kept = {key: value for key, value in old.items() if key not in ("config", "axes", "cells", "lanes", "layouts")}
     others = kept.get("other_environments", [])
     if environment and environment not in [{key: kept.get(key) for key in environment}, *others]:
         kept["other_environments"] = [*others, dict(environment)]
@@ -172,16 +178,15 @@ def _refuse_differences(what: str, old: Record, new: Record, skipped: Collection
 
 
 def _refuse_other_data(folder: Path, cells: Iterable[Record], task: Record, data: Mapping[str, str]) -> None:
-    """Refuse files that changed since a cell with the same settings read them: its numbers are those of other text."""
+    """Refuse files that changed since a cell read them: its numbers are those of other text."""
     for entry in cells:
-        if entry["settings"]["task"] == task:
-            for knob in data:
-                if entry["data"].get(knob) != data[knob]:
-                    files = ", ".join(task[knob.removeprefix("task.")])
-                    raise UserError(
-                        f"{knob} ({files}) does not hold the text that it held when the study in {folder} began; "
-                        f"put that text back, or {ANEW}"
-                    )
+        for knob, digest in data.items():
+            files = task[knob.removeprefix("task.")]
+            if entry["settings"]["task"][knob.removeprefix("task.")] == files and entry["data"].get(knob) != digest:
+                raise UserError(
+                    f"{knob} ({', '.join(files)}) does not hold the text that it held when the study in {folder} "
+                    f"began; put that text back, or {ANEW}"
+                )
 
 
 def _axes(config: Record) -> list[str]:

@@ -38,8 +38,8 @@ class State(NamedTuple):
 
     params, optimizer: pytrees.
     step: [] int32, updates made.
-    diverged_at: [] int32, the update (from 1) at which loss or gradient was not finite, from which on the run is
-        frozen; NEVER before.
+    diverged_at: [] int32, the update (from 1) at which the loss or the norm of the gradient was not finite, or after
+        which the loss on the valid set was not; from then on the run is frozen. NEVER before.
     train: sums over the training batches since the last evaluation, dropout on.
     best_params, best_value, best_step: parameters that did best on the valid set, with its metric and their step.
     """
@@ -213,13 +213,16 @@ class Run:
     def after_evaluation(self, state: State, valid: Evaluation) -> State:
         """The state with the best parameters so far kept (by `run.select`; the earlier of equals) and `train` zeroed.
 
-        A value that is not finite is never the best.
+        What a diverged run has is never the best; a run whose loss on `valid` is not finite has diverged.
         """
         metric = METRICS[self.run.select]
         counts = valid.counts()
         value = counts[metric.numerator].astype(jnp.float32) / counts[metric.denominator]
         better = (value > state.best_value) if metric.higher_is_better else (value < state.best_value)
+        unbroken, finite = state.diverged_at == NEVER, jnp.isfinite(valid.sums.loss)
+        better &= unbroken & finite
         return state._replace(
+            diverged_at=jnp.where(unbroken & ~finite, state.step, state.diverged_at),
             best_params=jax.tree.map(lambda new, old: jnp.where(better, new, old), state.params, state.best_params),
             best_value=jnp.where(better, value, state.best_value),
             best_step=jnp.where(better, state.step, state.best_step),

@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import os
 import signal
 import sys
 import time
@@ -26,7 +27,8 @@ class Stop:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.signal:
             self.signal = number
-            print("\nstopping: the state will be saved at the end of this chunk", file=sys.stderr, flush=True)
+            # Not print: the signal may have come in the middle of one.
+            os.write(2, b"\nstopping: the state will be saved at the end of this chunk\n")
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,8 +13,10 @@ from train.errors import UserError
 from train.log import CONFIG, METRICS, write_config
 from train.plan import Lane, Plan
 from train.record import ELSEWHERE, Record, merge, read
+from train.tasks import Task
 
 LOCK = ".lock"
+REMOVING = ".removing"  # stands there while --overwrite removes a study
 HALF_WRITTEN = (f".{CONFIG}.tmp", f".{METRICS}.tmp")  # by a process that was killed
 CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", "report.html")  # what a study leaves, --overwrite removes
 
@@ -44,7 +46,8 @@ class Workdir:
 def open_workdir(
     path: str | Path,
     plan: Plan,
-    data: Mapping[str, Mapping[str, str]],
+    tasks: Mapping[str, Task],
+    layout: Callable[[int], Mapping[str, Any]],
     *,
     overwrite: bool = False,
     environment: Mapping[str, Any] | None = None,
@@ -54,7 +57,8 @@ def open_workdir(
     Args:
       path: the folder; parents are made.
       plan: what was asked for.
-      data: by the name of each cell, digests of the files that its task read.
+      tasks: by the name of each cell; what identifies their data and what they noted goes into config.json.
+      layout: by the number of lanes that train together, how they lie on the devices; recorded for each group.
       overwrite: remove what a study has left there, and nothing else, and start anew.
       environment: more keys of config.json: versions, device, git. The first launch's stand; another launch's that
         differ are listed under "other_environments".
@@ -64,14 +68,17 @@ def open_workdir(
     """
     folder = Path(path)
     try:
+        _refuse_undecoded(folder)
         _refuse_foreign(folder, overwrite)
         folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
         try:
             if overwrite:
                 _clear(folder)
+            elif (folder / REMOVING).exists():
+                raise UserError(f"{folder} is half removed by an --overwrite that was killed; add --overwrite again")
             old = read(folder)
-            record, groups = merge(folder, old, plan, data, dict(environment or {}))
+            record, groups = merge(folder, old, plan, tasks, layout, dict(environment or {}))
             if record != old:
                 write_config(folder, record)
         except BaseException:
@@ -83,6 +90,15 @@ def open_workdir(
     return Workdir(folder, groups, record, lock)
 
 
+def _refuse_undecoded(folder: Path) -> None:
+    """Refuse a path that Python could not decode in this locale: what writes checkpoints cannot take it."""
+    try:
+        str(folder.resolve()).encode("utf-8")
+    except UnicodeEncodeError:
+        shown = os.fsencode(folder).decode("utf-8", "backslashreplace")
+        raise UserError(f"--workdir={shown} cannot be read in this locale; set PYTHONUTF8=1") from None
+
+
 def _refuse_foreign(folder: Path, overwrite: bool) -> None:
     """Refuse a folder with content that is no study, before anything is written into it."""
     if not folder.exists():
@@ -91,7 +107,7 @@ def _refuse_foreign(folder: Path, overwrite: bool) -> None:
     # Many programs name a file config.json: what is removed has to be a study beyond doubt.
     if CONFIG in names and not (overwrite and LOCK in names):
         read(folder)
-    elif CONFIG not in names and names - {LOCK, *HALF_WRITTEN}:
+    elif not names & {CONFIG, REMOVING} and names - {LOCK, *HALF_WRITTEN}:
         example = min(names - {LOCK, *HALF_WRITTEN})
         raise UserError(f"{folder} is not empty and holds no study (it has {example}, no {CONFIG}); {ELSEWHERE}")
 
@@ -114,10 +130,12 @@ def _lock(folder: Path) -> int:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a study leaves, config.json last: what is half removed still is a study."""
+    """Remove what a study leaves. What a kill leaves half removed is marked: it must not pass for a study."""
+    (folder / REMOVING).touch()
     for name in [*reversed(CONTENT), *HALF_WRITTEN]:
         entry = folder / name
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
             entry.unlink(missing_ok=True)
+    (folder / REMOVING).unlink()

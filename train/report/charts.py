@@ -1,7 +1,8 @@
 """Charts of a study (Altair). Each function gives a chart, or None where the study has nothing for it to show.
 
 One colour, one dash and one shape per series (usually the score) in every chart. Colours are Okabe and Ito's, which
-colour-blind readers tell apart. Bars and bands span the smallest to the largest seed.
+colour-blind readers tell apart. Bars and bands span the smallest to the largest seed. What a
+reader must know of a point stands beside it as text: an image has no tooltip.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import altair as alt
 
 from train.errors import UserError
-from train.report.pivot import default_layout, printable, title_of
+from train.report.pivot import SHARE, bounds, default_layout, printable, title_of
 from train.report.statistics import (
     LaneResult,
     best_lanes,
@@ -118,7 +119,8 @@ def _points(lanes: Sequence[LaneResult], plan: Layout, value: str, split: str, f
                 "high": spread.maximum,
                 "lr": ", ".join(f"{rate:g}" for rate in ordered(lane.lr for lane in group)),
                 "lanes": f"{spread.finite} of {spread.lanes}",
-                "missing": "×" if spread.mean is None and spread.diverged else "",
+                "share": f"{spread.finite}/{spread.lanes}" if 0 < spread.finite < spread.lanes else "",
+                "missing": "" if spread.mean is not None else "×" if spread.lost else "–",
             }
         )
     return points
@@ -150,8 +152,8 @@ def _room(values: Sequence[float], scale: str) -> list[float]:
 def _domain(points: Sequence[Mapping[str, Any]], value: str) -> list[float] | None:
     """The whole range of a share where the values use much of it; otherwise what suits the values."""
     numbers = [point[field] for point in points for field in ("low", "high") if point[field] is not None]
-    if numbers and value.endswith("accuracy") and min(numbers) < 0.6:
-        return [0.0, 1.0]
+    if numbers and bounds(value) == SHARE and min(numbers) < 0.6:
+        return list(SHARE)
     return None
 
 
@@ -176,8 +178,8 @@ def _comparison(
             axis=alt.Axis(values=values, format="~g" if plan.x == "lr" else "~r", grid=False, labelOverlap="greedy"),
         )
     domain = _domain(points, value)
-    bounds = {"domain": domain} if domain else {"zero": False, "padding": 8}
-    y = alt.Y("mean:Q", title=title_of(value, split), scale=alt.Scale(**bounds))
+    ends = {"domain": domain} if domain else {"zero": False, "padding": 8}
+    y = alt.Y("mean:Q", title=title_of(value, split), scale=alt.Scale(**ends))
     side: dict[str, Any] = {}
     if scale == "point" and plan.series != plan.x and len(plan.series_names) > 1:
         side["xOffset"] = alt.XOffset("series:N", sort=list(plan.series_names))
@@ -199,6 +201,9 @@ def _comparison(
         base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(size=70, filled=True, opacity=1).encode(y=y, shape=series["shape"], tooltip=tooltip),
     ]
+    if any(point["share"] for point in points):
+        beside = base.mark_text(fontSize=11, align="left", dx=8, dy=-8)
+        layers.append(beside.encode(y=y, text="share:N", tooltip=tooltip))
     if any(point["missing"] for point in points):
         cross = base.mark_text(fontSize=17, fontWeight="bold")
         layers.append(cross.encode(y=alt.value(height - 9), text="missing:N", tooltip=tooltip))

@@ -9,7 +9,7 @@ import numpy as np
 
 from train.log import Row
 from train.report.charts import Layout, facets, finish, is_number, layout, series_encodings
-from train.report.pivot import printable, title_of
+from train.report.pivot import SHARE, bounds, printable, title_of
 from train.report.statistics import LaneResult, best_lanes, choosing_metric, finite
 
 CURVE_POINTS = 6000
@@ -30,7 +30,8 @@ def _significant(value: float) -> float:
 def curves(rows: Sequence[Row], lanes: Sequence[LaneResult], value: str, choose: str) -> alt.TopLevelMixin | None:
     """A metric on `valid` against the step: mean and range of the seeds at each cell's best rate, a panel for each x.
 
-    Of a long run a part of the points is drawn, evenly spaced. A lane leaves the mean where it diverges.
+    Of a long run a part of the points is drawn, evenly spaced. A lane is in the mean of a step where its row
+    holds a finite number: one that diverged goes on with the parameters it froze at, as far as those give one.
     """
     plan = layout(lanes)
     chosen = {(lane.cell, lane.lane): lane for lane in best_lanes(lanes, choosing_metric(lanes, choose))}
@@ -75,8 +76,8 @@ def _curve(data: Sequence[dict[str, Any]], plan: Layout, value: str, count: int)
             point |= {field: max(point[field], FLOOR) for field in ("mean", "low", "high")}
         remark = "log scale" + (f", below {FLOOR:g} drawn there" if smallest < FLOOR else "")
         scale, ticks = alt.Scale(type="log", nice=False), 4
-    elif value.endswith("accuracy"):
-        scale = alt.Scale(domain=[0, 1])
+    elif bounds(value) == SHARE:
+        scale = alt.Scale(domain=list(SHARE))
     y = {
         "title": title_of(value, "valid", remark),
         "scale": scale,

@@ -11,10 +11,11 @@ from train.log import Row, metrics_path, read_config, read_rows
 from train.report.charts import fixed_rates, headline, layout
 from train.report.curves import curves
 from train.report.markup import POLICY, STYLE, Figures, escape, escape_block, grid
-from train.report.pivot import BEST, Block, Table, default_layout, label, pivot, title_of
+from train.report.pivot import BEST, Block, Table, bounds, default_layout, label, pivot, title_of
 from train.report.statistics import (
     LaneResult,
     Progress,
+    Spread,
     best_rate,
     choosing_metric,
     group_by,
@@ -25,7 +26,14 @@ from train.report.statistics import (
 )
 from train.report.tables import headline_values, measured, number, parts
 
-MARKS = "Bars span the smallest to the largest seed; × marks a cell whose lanes all diverged before an evaluation."
+MARKS = (
+    "Bars span the smallest to the largest seed; n/m beside a point: a mean over n of m lanes. × marks a cell whose "
+    "lanes all diverged before an evaluation, – one that has no value for another reason."
+)
+CHOICE = (
+    "The best rate of a cell is chosen on valid and reported on test. That removes the bias of choosing on the "
+    "sentences that are reported, not the luck of the seeds: the lanes that won the choice are those that are tested."
+)
 
 
 def _entry(table: Table, block: Block, row: Any, column: Any) -> str:
@@ -87,7 +95,7 @@ def _header(workdir: Path, record: Mapping[str, Any], states: Sequence[Progress]
     return f'<h1>{escape(workdir.resolve().name)}</h1><p class="lead">{lead}</p><dl>{rows}</dl>'
 
 
-def _unfinished(states: Sequence[Progress]) -> str:
+def _incomplete(states: Sequence[Progress]) -> str:
     waiting = [state for state in states if state.finished < state.lanes]
     if not waiting:
         return ""
@@ -102,10 +110,10 @@ def _unfinished(states: Sequence[Progress]) -> str:
     ]
     table = grid(["cell", "lanes finished", "diverged", "last step logged"], lines)
     why = (
-        "These cells have lanes without a test row: still training, stopped, or failed. "
-        "The command that started the study goes on with them."
+        "These cells lack some of the study's lanes, or have lanes without a test row. Lanes that were asked for in a "
+        "cell and are not finished are still training, stopped, or failed: the command that asked for them goes on."
     )
-    return f'<h2>Unfinished cells</h2><p class="warning">{why}</p><div class="scroll">{table}</div>'
+    return f'<h2>Incomplete cells</h2><p class="warning">{why}</p><div class="scroll">{table}</div>'
 
 
 def _diverged(lanes: Sequence[LaneResult], value: str, split: str) -> str:
@@ -138,16 +146,27 @@ def _diverged(lanes: Sequence[LaneResult], value: str, split: str) -> str:
     return f'<h2>Diverged lanes</h2><p>{why}</p><div class="scroll">{grid(head, lines)}</div>'
 
 
+def _interval(spread: Spread, value: str) -> tuple[str, str]:
+    """The t interval, as far as the metric can have such values, and a remark: that it was clipped, or is missing."""
+    if spread.low is None or spread.high is None:
+        return "-", spread.reason
+    smallest, largest = bounds(value)
+    low, high = max(spread.low, smallest), min(spread.high, largest)
+    clipped = (low, high) != (spread.low, spread.high)
+    remark = "interval clipped to the range of the metric" if clipped else ""
+    return f"{number(low, value)} to {number(high, value)}", remark
+
+
 def _every_cell(lanes: Sequence[LaneResult], value: str, split: str) -> str:
     lines = []
     for cell, group in group_by(lanes, lambda lane: lane.cell).items():
         best = best_rate(group, choosing_metric(lanes, value))
         for rate in ordered(lane.lr for lane in group):
             spread = lanes_spread([lane for lane in group if lane.lr == rate], split, value)
-            interval = "-" if spread.low is None else f"{number(spread.low, value)} to {number(spread.high, value)}"
+            interval, remark = _interval(spread, value)
             shown = [number(each, value) for each in (spread.mean, spread.sd)]
             ends = [number(each, value) for each in (spread.minimum, spread.maximum)]
-            counts = [f"{spread.finite} of {spread.lanes}", str(spread.diverged), escape(spread.reason)]
+            counts = [f"{spread.finite} of {spread.lanes}", str(spread.diverged), escape(remark)]
             lines.append([escape(cell), f"{rate:g}{' *' if rate == best else ''}", *shown, interval, *ends, *counts])
     head = [
         "cell",
@@ -187,8 +206,11 @@ def _body(rows: Sequence[Row], lanes: Sequence[LaneResult], figures: Figures) ->
     sections = []
     if split == "valid":
         sections.append(
-            '<p class="warning">No lane has reached its test yet: everything below is measured on valid.</p>'
+            '<p class="warning">No lane has reached its test yet: everything below is measured on valid. The best '
+            "rates are chosen there too, so what is shown for them flatters.</p>"
         )
+    elif len({lane.lr for lane in lanes}) > 1:
+        sections.append(f'<p class="note">{CHOICE}</p>')
     if not measured(rows):
         sections.append('<p class="warning">The log holds no finite number, so there is nothing to draw.</p>')
     drawn = []
@@ -224,7 +246,8 @@ def _body(rows: Sequence[Row], lanes: Sequence[LaneResult], figures: Figures) ->
     for name in dict.fromkeys([choosing_metric(lanes, value), "token_accuracy", "loss"]):
         caption = (
             f"{title_of(name, 'valid')} against the step, each cell at its best rate: mean of the lanes finite "
-            "at that step; the band spans them. Long curves are thinned evenly."
+            "at that step; the band spans them. A diverged lane goes on with the parameters it froze at. "
+            "Long curves are thinned evenly."
         )
         drawn.append(figures.add(curves(rows, lanes, name, value), escape(caption)))
     if any(drawn):
@@ -257,7 +280,7 @@ def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row]) -> str
 <noscript><p class="warning">The charts need JavaScript; the tables do not.</p></noscript>
 <main>
 {body}
-{_unfinished(states)}
+{_incomplete(states)}
 <h2>Configuration</h2>
 <details><summary>The resolved config</summary><pre>{config}</pre></details>
 </main>

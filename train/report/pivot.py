@@ -4,6 +4,7 @@ A table has blocks side by side: the best rate of each cell (chosen on `valid`),
 Axes that vary and are neither rows nor columns give one table for each combination of their values.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,11 @@ from train.report.statistics import (
     Spread,
     best_lanes,
     choosing_metric,
+    common_seeds,
     group_by,
     lanes_spread,
     ordered,
+    seeds_of_rates,
     varying,
 )
 
@@ -26,9 +29,15 @@ LABELS = {
     "token_accuracy": "token accuracy",
     "sequence_accuracy": "sequence accuracy",
     "bleu": "BLEU",
+    "bleu_unseen": "BLEU of unseen sources",
     "chrf": "chrF",
 }
-UNITS = {"loss": "nats per token", "bleu": "0 to 100", "chrf": "0 to 100"}
+SHARE = (0.0, 1.0)
+PERCENT_POINTS = (0.0, 100.0)
+BLEU_NOTE = (
+    "BLEU 0 beside exact matches: BLEU counts runs of up to four tokens, so it is 0 where no output has four tokens, "
+    "even if short outputs are exactly right; read chrf or sequence_accuracy"
+)
 
 # Plain numbers a table can show in place of `mean ± half the spread over seeds`.
 STATISTICS: dict[str, Callable[[Spread], float | int | None]] = {
@@ -94,9 +103,17 @@ def label(metric: str) -> str:
     return LABELS.get(metric, metric)
 
 
+def bounds(metric: str) -> tuple[float, float]:
+    """The smallest and the largest value a metric can have: SHARE, PERCENT_POINTS, or no bounds that are known."""
+    if metric.endswith("accuracy"):
+        return SHARE
+    return PERCENT_POINTS if metric.startswith(("bleu", "chrf")) else (-math.inf, math.inf)
+
+
 def title_of(metric: str, split: str, remark: str = "") -> str:
     """A metric with its split, its unit and a remark, as a title of an axis or a table."""
-    details = ", ".join(text for text in (UNITS.get(metric, ""), remark) if text)
+    unit = "nats per token" if metric == "loss" else "0 to 100" if bounds(metric) == PERCENT_POINTS else ""
+    details = ", ".join(text for text in (unit, remark) if text)
     return f"{label(metric)} on {split}" + (f" ({details})" if details else "")
 
 
@@ -144,6 +161,30 @@ def _block(
     return Block(heading, lr, entries)
 
 
+def hidden_by_bleu(lanes: Sequence[LaneResult], value: str, split: str) -> bool:
+    """Whether a lane has BLEU 0 although some of its outputs are exactly right, which a reader has to be told."""
+    return value.startswith("bleu") and any(
+        lane.value(split, value) == 0 and (lane.value(split, "sequence_accuracy") or 0) > 0 for lane in lanes
+    )
+
+
+def _seed_notes(lanes: Sequence[LaneResult]) -> list[str]:
+    """How rates were compared in cells whose rates have different seeds; nothing where all have the same."""
+    cells = [seeds_of_rates(group) for group in group_by(lanes, lambda lane: lane.cell).values()]
+    uneven = [seeds for seeds in cells if len(set(seeds.values())) > 1]
+    apart = sum(not common_seeds(seeds) for seeds in uneven)
+    of = f"of {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+    notes = []
+    if len(uneven) > apart:
+        notes.append(
+            f"rates of {len(uneven) - apart} {of} have different seeds: they are compared on the seeds they all have, "
+            "and each mean is over all seeds of its rate"
+        )
+    if apart:
+        notes.append(f"rates of {apart} {of} have no seed in common: those with the most seeds, all the same, compete")
+    return notes
+
+
 def _notes(
     lanes: Sequence[LaneResult], blocks: Sequence[Block], value: str, split: str, statistic: str
 ) -> tuple[str, ...]:
@@ -157,6 +198,7 @@ def _notes(
         notes.append(
             f"{mark}best rate of a cell: {extreme} mean {chosen_by} over seeds on valid, of equal ones the smaller"
         )
+        notes += _seed_notes(lanes)
     incomplete = sum(lane.value(split, value) is None for lane in lanes)
     if incomplete:
         diverged = sum(lane.value(split, value) is None and lane.diverged_at is not None for lane in lanes)
@@ -166,6 +208,9 @@ def _notes(
         ]
         of = f" ({', '.join(reasons)})" if reasons else ""
         notes.append(f"{incomplete} of {len(lanes)} lanes have no finite value{of}; (n/m): a mean over n of m lanes")
+    only_best = all(block.heading == BEST for block in blocks)
+    if hidden_by_bleu(best_lanes(lanes, choosing_metric(lanes, value)) if only_best else lanes, value, split):
+        notes.append(BLEU_NOTE)
     return tuple(notes)
 
 

@@ -3,7 +3,10 @@
 The rules, which every table and chart states:
 
 - A lane counts with the parameters of its best step on ``valid``, whatever the split that is reported.
-- The best rate of a cell is chosen on ``valid`` and reported on another split, so that choosing flatters nobody.
+- The best rate of a cell is chosen on ``valid`` and reported on another split. That removes the bias of choosing on the
+  sentences that are reported, not the luck of the seeds: the lanes that won the choice are the lanes that are reported.
+- Rates are compared on the same seeds, as far as they have any in common; a mean that is shown is over all seeds of its
+  rate.
 - A diverged lane is data. Where it had been evaluated before, its best parameters count; where it never was, it has no
   value: it is left out of a mean, which says how many lanes it is a mean of, and it counts as the worst possible value
   when rates are compared.
@@ -11,15 +14,17 @@ The rules, which every table and chart states:
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
 
 from train.log import Row, axis_names
+from train.metrics import METRICS
 
-LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
+# METRICS says it of what every evaluation measures; of the scores of decoded text, the error rate is one.
+LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if not metric.higher_is_better) | {"ter"}
 CONFIDENCE = 0.95
 
 T = TypeVar("T")
@@ -47,6 +52,11 @@ class Spread:
         if self.finite < 2 or self.minimum is None or self.maximum is None:
             return None
         return (self.maximum - self.minimum) / 2
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is no value and every lane diverged, so that none is to be waited for."""
+        return not self.finite and 0 < self.lanes == self.diverged
 
 
 @dataclass(frozen=True)
@@ -175,8 +185,35 @@ def choosing_metric(lanes: Sequence[LaneResult], metric: str) -> str:
     return metric if any(lane.value("valid", metric) is not None for lane in lanes) else "loss"
 
 
-def best_rate(lanes: Sequence[LaneResult], metric: str) -> float | None:
-    """The rate of one cell whose mean over seeds on `valid` is best; of equal ones the smaller. None: no finite value.
+def seeds_of_rates(lanes: Sequence[LaneResult]) -> dict[float, frozenset[int]]:
+    """The seeds that each rate of one cell was run with."""
+    return {lr: frozenset(lane.seed for lane in group) for lr, group in group_by(lanes, lambda lane: lane.lr).items()}
+
+
+def common_seeds(seeds: Mapping[float, frozenset[int]]) -> frozenset[int]:
+    """The seeds that all rates were run with."""
+    return frozenset.intersection(*seeds.values()) if seeds else frozenset()
+
+
+def compared_lanes(lanes: Sequence[LaneResult]) -> list[LaneResult]:
+    """The lanes by which the rates of one cell are compared: those of the seeds that all its rates have.
+
+    A rate that was added later with one lucky seed would otherwise win against the mean over several. Where no seed is
+    common to all, the rates with the most seeds are compared: of those the largest number that have the same seeds, of
+    equal numbers the one with the smallest rate.
+    """
+    seeds = seeds_of_rates(lanes)
+    common = common_seeds(seeds)
+    if common or not seeds:
+        return [lane for lane in lanes if lane.seed in common]
+    most = max(map(len, seeds.values()))
+    alike = group_by(sorted(lr for lr in seeds if len(seeds[lr]) == most), lambda lr: seeds[lr])
+    rates = max(alike.values(), key=len)
+    return [lane for lane in lanes if lane.lr in rates]
+
+
+def _candidates(lanes: Sequence[LaneResult], metric: str) -> list[tuple[float, float, float]]:
+    """The rates that have a value, each as (share of lanes without one, mean with the sign that makes it a cost, rate).
 
     A lane without a value counts as 0 where more is better. A loss has no worst value: there, rates with the smaller
     share of lanes without a value come first.
@@ -190,6 +227,15 @@ def best_rate(lanes: Sequence[LaneResult], metric: str) -> float | None:
             candidates.append((1 - len(values) / len(group), math.fsum(values) / len(values), lr))
         else:
             candidates.append((0.0, -math.fsum(values) / len(group), lr))
+    return candidates
+
+
+def best_rate(lanes: Sequence[LaneResult], metric: str) -> float | None:
+    """The rate of one cell whose mean over seeds on `valid` is best; of equal ones the smaller. None: no finite value.
+
+    Rates are compared by their `compared_lanes`, by all lanes only where none of those has a value.
+    """
+    candidates = _candidates(compared_lanes(lanes), metric) or _candidates(lanes, metric)
     return min(candidates)[2] if candidates else None
 
 
@@ -203,12 +249,13 @@ def best_lanes(lanes: Sequence[LaneResult], metric: str) -> list[LaneResult]:
 
 
 def lanes_spread(lanes: Sequence[LaneResult], split: str, metric: str) -> Spread:
-    """The spread of a metric over lanes. A study that has not come to its test says so as the reason."""
+    """The spread of a metric over lanes. Where there is no value and lanes wait for their row, the reason says so."""
     result = spread([lane.value(split, metric) for lane in lanes], sum(lane.diverged_at is not None for lane in lanes))
-    absent = sum(split not in lane.counting for lane in lanes)
-    if not result.finite and absent and not result.diverged:
-        return Spread(**{**vars(result), "reason": f"no {split} row yet in {absent} of {len(lanes)} lanes"})
-    return result
+    waiting = sum(split not in lane.counting and lane.diverged_at is None for lane in lanes)
+    if result.finite or not waiting:
+        return result
+    diverged = f", {result.diverged} diverged" if result.diverged else ""
+    return replace(result, reason=f"no {split} row yet in {waiting} of {len(lanes)} lanes{diverged}")
 
 
 def varying(lanes: Sequence[LaneResult]) -> tuple[str, ...]:
@@ -226,7 +273,7 @@ def ordered(values: Iterable[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a cell of the study came."""
+    """How far a cell came. ``lanes`` are those of the study: a launch for some cells only leaves the others short."""
 
     cell: str
     lanes: int
@@ -236,14 +283,14 @@ class Progress:
 
 
 def progress(record: Mapping[str, Any], lanes: Sequence[LaneResult]) -> list[Progress]:
-    """Every cell that config.json or the log names: its lanes asked for, ended, diverged, and the last step logged."""
+    """Every cell that config.json or the log names: lanes of the study, ended, diverged, and the last step logged."""
     found = group_by(lanes, lambda lane: lane.cell)
     names = dict.fromkeys(str(entry["cell"]) for entry in record.get("cells") or [] if "cell" in entry)
-    asked = len(record.get("lanes") or [])
+    recorded = len(record.get("lanes") or [])
     return [
         Progress(
             cell=name,
-            lanes=max(asked, len(found.get(name, []))),
+            lanes=max(recorded, len(found.get(name, []))),
             finished=sum(lane.finished for lane in found.get(name, [])),
             diverged=sum(lane.diverged_at is not None for lane in found.get(name, [])),
             last_step=max((lane.last_step for lane in found.get(name, [])), default=0),

@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from train.log import Row, metric_names
-from train.report.pivot import BEST, STATISTICS, Block, Entry, Table, default_layout, pivot, printable
+from train.report.pivot import (
+    BEST,
+    BLEU_NOTE,
+    PERCENT_POINTS,
+    STATISTICS,
+    Block,
+    Entry,
+    Table,
+    bounds,
+    default_layout,
+    hidden_by_bleu,
+    pivot,
+    printable,
+)
 from train.report.statistics import (
     LaneResult,
     best_rate,
@@ -18,8 +31,6 @@ from train.report.statistics import (
     ordered,
 )
 
-PERCENT_POINTS = frozenset({"bleu", "chrf", "chrf++", "ter"})
-
 
 def number(value: float | int | None, metric: str) -> str:
     """A measurement with the digits its metric deserves; a dash where there is none."""
@@ -27,7 +38,7 @@ def number(value: float | int | None, metric: str) -> str:
         return "-"
     if isinstance(value, int):
         return str(value)
-    if metric in PERCENT_POINTS:
+    if bounds(metric) == PERCENT_POINTS:
         return f"{value:.1f}"
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e3 else f"{value:.1e}"
 
@@ -40,7 +51,7 @@ def parts(entry: Entry | None, table: Table, block: Block) -> tuple[str, str, st
     if table.statistic in STATISTICS:
         return (number(STATISTICS[table.statistic](spread), table.value), "", "", "")
     if not spread.finite:
-        text = f"diverged {spread.diverged}/{spread.lanes}" if spread.diverged else "-"
+        text = f"diverged {spread.diverged}/{spread.lanes}" if spread.lost else "-"
         return (text, "", "", "")
     half = "" if spread.half_spread is None else f"±{number(spread.half_spread, table.value)}"
     rate = f"@{entry.lr:g}" if block.heading == BEST and entry.lr is not None else ""
@@ -159,6 +170,8 @@ def _one_cell(lanes: Sequence[LaneResult], names: Sequence[str], value: str) -> 
             facts.append(f"{len(steps)} diverged, the first at step {min(steps)}")
         mark = "  (best rate on valid)" if lr == best and len(rates) > 1 else ""
         lines.append(f"  lr {lr:g}, {len(group)} {'seed' if len(group) == 1 else 'seeds'}: {', '.join(facts)}{mark}")
+    if any(hidden_by_bleu(lanes, name, split) for name in names):
+        lines.append(BLEU_NOTE)
     return "\n".join(lines)
 
 

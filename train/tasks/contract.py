@@ -5,8 +5,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
-FIRST_SYMBOL = 4
+from train.schema import TaskSettings
+from train.text.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+
+__all__ = ["BOS", "EOS", "FIRST_SYMBOL", "PAD", "UNK", "Batch", "EvaluationSet", "Task", "check_ids"]
+
+FIRST_SYMBOL = len(SPECIAL)
 
 
 class Batch(NamedTuple):
@@ -36,9 +40,19 @@ class EvaluationSet(NamedTuple):
 class Task(Protocol):
     """What training, evaluation and reports ask of a task."""
 
+    def __init__(
+        self, settings: TaskSettings, *, batch_size: int, eval_batch_size: int, stored: Path | None = None
+    ) -> None:
+        """Make or read the data; `stored`: a folder in which `write` left `files`, which stand.
+
+        Raises UserError for data that cannot be used.
+        """
+        ...
+
     source_vocab: int  # size, special ids included
     target_vocab: int
     max_target: int  # widest target, EOS included: the limit of decoding
+    files: tuple[str, ...]  # names of what `write` leaves
 
     def shape(self, step: int) -> tuple[int, int]:
         """Widths (s, t) of the batch of this step, the same for every seed."""
@@ -71,3 +85,18 @@ class Task(Protocol):
     def lines(self, split: str, tokens_nt: np.ndarray) -> list[str] | None:
         """Predictions as text, one line per sentence in the set's own order; None for tasks without text."""
         ...
+
+
+def check_ids(batch: Batch, task: Task) -> None:
+    """Refuse ids that a vocabulary does not have: a compiled program would take other rows, or NaN, without a word.
+
+    Raises ValueError that names the id and the size: a fault of a task, not of its user.
+    """
+    for side, ids, size in (
+        ("source", batch.source_bs, task.source_vocab),
+        ("target", batch.target_bt, task.target_vocab),
+    ):
+        lowest, highest = int(ids.min()), int(ids.max())
+        if lowest < 0 or highest >= size:
+            bad = lowest if lowest < 0 else highest
+            raise ValueError(f"id {bad} in a {side} batch is outside its vocabulary of {size}")

@@ -30,7 +30,7 @@ from train.text.buckets import Buckets, cover, evaluation_shapes, partition
 from train.text.ragged import Ragged
 from train.text.reading import Pairs, digest, read_pairs
 from train.text.scoring import Scorer
-from train.text.side import Side, read_sides, write_sides
+from train.text.side import FILES, Side, read_sides, write_sides
 from train.text.tokenise import tokeniser
 from train.text.vocabulary import EOS, SPECIAL, Vocabulary
 
@@ -67,19 +67,6 @@ def _evaluation_set(
     return EvaluationSet(tuple(batches), np.concatenate(order))
 
 
-def sources(lines: list[str], side: Side, *, max_length: int, batch_size: int) -> tuple[EvaluationSet, int]:
-    """Lines to translate as a set, and how many of them were cut to `max_length` tokens.
-
-    lines: at least one, cleaned by train/text/reading.py. As in an evaluation set, a blank line is a row of padding;
-    targets are padding throughout.
-    """
-    encoded, cut = _encode(side, lines, max_length)
-    source = Ragged(ids or None for ids in encoded)
-    target = Ragged(None for _ in lines)
-    shapes = evaluation_shapes(source.length_n, target.length_n)
-    return _evaluation_set(source, target, shapes, batch_size), cut
-
-
 def translations(lines: list[str], side: Side, tokens_nt: np.ndarray) -> list[str]:
     """Decoded ids as text, a line for each of the source lines and blank where that is blank.
 
@@ -99,6 +86,8 @@ def _unknown(side: Ragged) -> float:
 class ParallelText:
     """Translation between the two sides of users' files."""
 
+    files: tuple[str, ...] = FILES
+
     def __init__(
         self,
         settings: TaskSettings,
@@ -109,8 +98,8 @@ class ParallelText:
     ):
         """Read the files, number the tokens, sort the pairs into buckets.
 
-        stored: where `write` left the vocabularies of this run. If they are there, they are used as they stand,
-        even if the training files have changed since; if not, they are built.
+        stored: where `write` left the vocabularies of this run. They are used as they stand, even if the training files
+        have changed since. Without it they are built.
 
         Raises UserError for bad files (see train/text/reading.py), for data that leaves nothing to train on or to
         evaluate, for unknown tokenizers, and where BLEU's tokenizer is not installed.
@@ -125,9 +114,8 @@ class ParallelText:
         self._digests = {f"task.{split}": digest(pairs) for split, pairs in read.items()}
         train, read_note, counts = self._kept(read["train"], cut.split)
 
-        sides = read_sides(stored, settings.tokenizer) if stored else None
-        if sides:
-            self.sides = sides
+        if stored:
+            self.sides = read_sides(stored, settings.tokenizer)
         else:
             limits = {"min_count": settings.min_count, "max_vocab": settings.max_vocab}
             source, target = (Side(cut, Vocabulary.build(count, **limits)) for count in counts)
@@ -143,7 +131,7 @@ class ParallelText:
         known = frozenset(map(self._as_read, train.source))
         self._held = {split: self._held_out(split, read[split], known) for split in _SPLITS}
         self._evaluation = self._evaluation_sets(eval_batch_size)
-        self._notes = (read_note, self._vocabulary_note(stored if sides else None), *self._further_notes())
+        self._notes = (read_note, self._vocabulary_note(stored), *self._further_notes())
 
     def _kept(
         self, read: Pairs, split: Callable[[str], list[str]]

@@ -36,6 +36,8 @@ _PART = 1 << 16  # rows held at a time while a small space is counted through
 class SymbolTask(ABC):
     """A task from sequences of symbols to sequences of symbols; a subclass gives the function."""
 
+    files: tuple[str, ...] = ()
+
     def __init__(
         self, settings: TaskSettings, *, batch_size: int, eval_batch_size: int, stored: Path | None = None
     ) -> None:

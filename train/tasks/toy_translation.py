@@ -40,6 +40,8 @@ _AMPLE = 4  # an evaluation set may ask for one in so many of the sentences set 
 class ToyTranslation:
     """Translate a sentence of a small grammar; the target is a function of the source words."""
 
+    files: tuple[str, ...] = ("source.vocab", "target.vocab")
+
     def __init__(
         self, settings: TaskSettings, *, batch_size: int, eval_batch_size: int, stored: Path | None = None
     ) -> None:
@@ -110,8 +112,8 @@ class ToyTranslation:
 
     def write(self, directory: Path) -> None:
         """Write source.vocab and target.vocab: one token a line, the line's number from 0 is the id."""
-        self._grammar.source.write(directory / "source.vocab")
-        self._grammar.target.write(directory / "target.vocab")
+        for name, vocabulary in zip(self.files, (self._grammar.source, self._grammar.target), strict=True):
+            vocabulary.write(directory / name)
 
     def measure(self, split: str, tokens_nt: Ids) -> dict[str, float | str | None]:
         """negation_accuracy: share of sentences whose last word, masu or masen, is the right one."""

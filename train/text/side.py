@@ -30,19 +30,13 @@ class Side(NamedTuple):
         return [self.tokeniser.join(self.vocabulary.decode(row)) for row in tokens_nt]
 
 
-def read_sides(directory: Path, tokenizer: str) -> tuple[Side, Side] | None:
-    """Source and target side from the vocabularies in a folder; None where it has none.
+def read_sides(directory: Path, tokenizer: str) -> tuple[Side, Side]:
+    """Source and target side from the vocabularies in a folder.
 
-    Raises UserError where only one of the two is there, or a file is not a vocabulary.
+    Raises UserError where one is missing or is not a vocabulary.
     """
-    paths = [directory / name for name in FILES]
-    there = [path.exists() for path in paths]
-    if not any(there):
-        return None
-    if not all(there):
-        raise UserError(f"{paths[there.index(False)]} is missing beside {paths[there.index(True)].name}; restore it")
     cut = tokeniser(tokenizer)
-    source, target = (Side(cut, Vocabulary.read(path)) for path in paths)
+    source, target = (Side(cut, Vocabulary.read(directory / name)) for name in FILES)
     return source, target
 
 

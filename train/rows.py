@@ -1,0 +1,64 @@
+"""What an evaluation says of each lane: the rows of metrics.jsonl, and the best of them in words."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from train.log import Row
+from train.metrics import METRICS, of_lane
+from train.optim import schedule_factor
+from train.plan import Cell, Lane
+from train.step import NEVER
+
+Counts = Mapping[str, np.ndarray]
+
+
+def make_rows(
+    cell: Cell,
+    lanes: Sequence[Lane],
+    step: int,
+    seconds: float,
+    state_r: Mapping[str, np.ndarray],
+    counts: Mapping[str, Counts],
+    measured: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> list[Row]:
+    """One row per lane and split, lane after lane.
+
+    Args:
+      cell, lanes, step: what was evaluated.
+      seconds: wall-clock to put into each row.
+      state_r: best_step [r] and diverged_at [r].
+      counts: by split, the counts of METRICS [r] and target tokens; of decoded splits also of sequences.
+      measured: by decoded split, the task's own metrics of each lane.
+    """
+    rows = []
+    for index, lane in enumerate(lanes):
+        name = {"cell": cell.name, "lane": lane.lane, "lr": lane.lr, "seed": lane.seed}
+        axes = {"task": cell.task.name, "model": cell.model.name, "score": cell.model.score, "d_k": cell.model.d_k}
+        best_step, diverged_at = int(state_r["best_step"][index]), int(state_r["diverged_at"][index])
+        for split, counts_r in counts.items():
+            numbers: Row = {**of_lane(counts_r, index), "target_tokens": int(counts_r["tokens"][index])}
+            if split == "train":
+                numbers["learning_rate"] = lane.lr * float(schedule_factor(step - 1, cell.optim, cell.run.steps))
+            else:
+                numbers |= {name: int(counts_r[name][index]) for name in ("sequences", "unfinished")}
+                numbers |= measured[split][index]
+            if split == "test" and not best_step:  # diverged before any evaluation: nothing was learnt
+                numbers = dict.fromkeys(numbers)
+            row = {**name, **axes, **cell.axes, "step": step, "split": split, **numbers}
+            row |= {} if split == "train" else {"best_step": best_step}
+            row |= {"diverged_at": None if diverged_at == NEVER else diverged_at, "seconds": round(seconds, 3)}
+            rows.append(row)
+    return rows
+
+
+def best_in_words(rows: Sequence[Row], select: str) -> str:
+    """The best lane of an evaluation by the metric `select` on valid, and how many lanes diverged."""
+    valid = [row for row in rows if row["split"] == "valid"]
+    finite = [row[select] for row in valid if row[select] is not None and math.isfinite(row[select])]
+    choose = max if METRICS[select].higher_is_better else min
+    best = f"{choose(finite):.4g}" if finite else "none"
+    diverged = sum(row["diverged_at"] is not None for row in valid)
+    return f"best valid {select} {best}" + (f", {diverged} of {len(valid)} diverged" if diverged else "")
