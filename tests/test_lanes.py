@@ -144,6 +144,19 @@ def test_one_program_serves_every_count_of_updates(run, devices):
     assert group._updates._cache_size() == 1
 
 
+def test_every_shape_of_a_batch_is_compiled_once(run, devices):
+    group = Lanes(run, THREE, devices)
+    state = group.init()
+    for _ in range(3):
+        for width in (7, 5, 6):
+            cut = jax.tree.map(lambda x, width=width: x[..., :width], batches(group.seeds, 0, 2))
+            state = group.update(state, cut, 2)
+            state = group.after_evaluation(state, group.evaluate(state.params, batch(7, 0))[0])
+    state = group.update(group.from_host(group.to_host(state)), batches(group.seeds, 0, 2), 2)
+    assert group._updates._cache_size() == 3
+    assert group._evaluate._cache_size() == group._after_evaluation._cache_size() == 1
+
+
 def test_like_has_the_shapes_of_the_state(run, devices):
     group = Lanes(run, THREE, devices)
     real, like = group.to_host(group.init()), group.like()
