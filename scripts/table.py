@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from train.errors import UserError, exit_status
-from train.log import read_rows
+from train.log import read_config, read_rows
 from train.report.pivot import STATISTICS, VIEWS, default_layout, pivot
 from train.report.statistics import lane_results
 from train.report.tables import headline_values, measured, to_csv, to_text
@@ -40,6 +40,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a name the log does not have."""
+    read_config(options.workdir)
     rows = read_rows(options.workdir)
     lanes = lane_results(rows)
     if not lanes:

@@ -136,6 +136,18 @@ def test_evaluation_gives_each_real_lane_its_counts_and_tokens(run, devices):
         np.testing.assert_array_equal(token_rbt[index], token_bt)
 
 
+def test_evaluation_gives_the_same_on_one_device_as_on_two(run, devices):
+    counts = []
+    for count in (1, 2):
+        group = Lanes(run, THREE, devices[:count])
+        evaluation, token_rbt = group.evaluate(group.init().params, batch(7, 0))
+        counts.append((group.to_host(evaluation.counts()), token_rbt))
+    (one, tokens), (two, other) = counts
+    np.testing.assert_array_equal(tokens, other)
+    for name in one:
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-6)
+
+
 def test_one_program_serves_every_count_of_updates(run, devices):
     group = Lanes(run, THREE, devices)
     state = group.init()

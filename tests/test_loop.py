@@ -262,6 +262,11 @@ def test_a_diverging_lane_is_a_row_with_null_and_its_step_and_no_failure(command
     train = [row for row in read_rows(workdir) if row["split"] == "train" and row["lr"] == 1e30]
     assert train[-1]["loss"] is None
     assert "diverged" in out
+    test = {row["lr"]: row for row in read_rows(workdir) if row["split"] == "test"}
+    assert test[1e30]["loss"] is None or test[1e30]["best_step"] < test[1e30]["diverged_at"]
+    for script in ("report.py", "table.py"):
+        done = subprocess.run([sys.executable, f"scripts/{script}", workdir], cwd=ROOT, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.slow

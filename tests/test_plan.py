@@ -13,10 +13,12 @@ from configs import base
 from train.errors import UserError
 from train.plan import Lane, make_plan, short_names
 from train.schema import FREE, KNOBS, SECTIONS
+from train.tasks import TASKS
 from train.values import is_tuple, show
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "configs" / "base.py"
+TEXT = ["task.name=parallel_text"]
 CONFIGS = sorted(file for file in (ROOT / "configs").rglob("*.py") if file.name != "__init__.py")
 
 # A second value for each knob that is a name or a flag; numbers and paths have theirs made.
@@ -307,18 +309,37 @@ def test_a_sweep_sets_an_axis_adds_one_and_sets_lanes(config_file):
     assert make_plan(file, ["cells.model.d_k=5"]).cells == make_plan(file, sweeps=["model.d_k=5"]).cells
 
 
+@pytest.mark.parametrize(
+    ("task", "sweep"),
+    [
+        ("copy", "task.tokenizer=word,char"),
+        ("sort", "task.train=(a,b),(c,)"),
+        ("toy_translation", "task.symbols=5,7"),
+        ("parallel_text", "task.valid_size=5,7"),
+    ],
+)
+def test_an_axis_that_the_task_does_not_read_would_make_equal_cells(task, sweep):
+    line = refused(BASE, [f"task.name={task}"], sweeps=[sweep])
+    assert line.endswith(f"{sweep.partition('=')[0]} is no axis of the grid: task.name={task} does not use it")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_a_task_reads_are_knobs(task):
+    assert {f"task.{knob}" for knob in TASKS[task].knobs} <= set(KNOBS)
+
+
 def test_a_knob_that_is_a_tuple_is_swept_over_tuples(config_file):
     expected = [("a", "b"), ("c",)]
-    listed = make_plan(config_file("config.cells.task.train = (('a', 'b'), ('c',))"))
+    listed = make_plan(config_file("config.cells.task.train = (('a', 'b'), ('c',))"), TEXT)
     for plan in (
         listed,
-        make_plan(BASE, sweeps=["task.train=(a,b),(c,)"]),
-        make_plan(BASE, sweeps=["task.train=((a,b),(c,))"]),
+        make_plan(BASE, TEXT, sweeps=["task.train=(a,b),(c,)"]),
+        make_plan(BASE, TEXT, sweeps=["task.train=((a,b),(c,))"]),
     ):
         assert [cell.task.train for cell in plan.cells] == expected
         assert [cell.axes for cell in plan.cells] == [{"train": "a,b"}, {"train": "c"}]
         assert [cell.name for cell in plan.cells] == ["train=a+b", "train=c"]
-    assert make_plan(BASE, sweeps=["task.train=(a,b)"]).cells[0].task.train == ("a", "b")
+    assert make_plan(BASE, TEXT, sweeps=["task.train=(a,b)"]).cells[0].task.train == ("a", "b")
     assert "in brackets: (a,) instead of a" in refused(BASE, sweeps=["task.train=a,b"])
 
 
@@ -344,14 +365,14 @@ def test_numbers_close_together_have_names_apart():
 
 def test_a_cell_is_a_folder_and_no_path(tmp_path):
     sweep = "task.train=(../x/y.en,z=1.fr),('..',),('日 本',),('a,b',),(a,b),('a+b',)"
-    names = [cell.name for cell in make_plan(BASE, sweeps=[sweep]).cells]
+    names = [cell.name for cell in make_plan(BASE, TEXT, sweeps=[sweep]).cells]
     assert len(set(names)) == len(names)
     assert names[0] == "train=..%2Fx%2Fy.en+z%3D1.fr"
     for name in names:
         assert name.isascii()
         assert not set(name) & set(" /\\:*?\"<>|'")
         (tmp_path / name).mkdir()
-    line = refused(BASE, sweeps=[f"task.train=({'x' * 97},{'y' * 101})"])
+    line = refused(BASE, TEXT, sweeps=[f"task.train=({'x' * 97},{'y' * 101})"])
     assert line.endswith("205 bytes are too long for the name of a folder")
 
 
@@ -430,8 +451,9 @@ def test_only_keeps_the_cells_that_match_one_of_them(only, names):
         ),
         ("d_v=4", "--only d_v=4: d_v is no axis (axes: score, d_k); write --only AXIS=VALUE,AXIS=VALUE"),
         ("d_k=4,64", "--only d_k=4,64: 64 is no axis (axes: score, d_k)"),
-        ("d_k", "--only d_k: d_k is no axis"),
-        ("", "--only :  is no axis"),
+        ("d_k", "--only d_k: a value is missing; write --only AXIS=VALUE"),
+        ("", "--only : nothing is no axis"),
+        ("d_k=4,d_k=64", "--only d_k=4,d_k=64: d_k is given twice; for alternatives repeat --only"),
         ("d_k=x", "model.d_k = 'x' has the wrong type: must be a whole number"),
     ],
 )

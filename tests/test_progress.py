@@ -19,7 +19,7 @@ def test_a_line_says_where_a_cell_begins_or_goes_on_and_each_evaluation(capsys):
         progress.advance(10)
         progress.evaluated(30, 30, "best valid loss 0.25", "16 lane-steps/s")
     begins, first, goes_on, last = capsys.readouterr().out.splitlines()
-    assert begins == "[1/2] score=dot  30 steps, 1 lane"
+    assert begins == "[1/2] score=dot  30 steps, 1 lane; compiling first"
     assert first.startswith("[1/2] score=dot  step 30/30  best valid loss 0.5  15 lane-steps/s  ")
-    assert goes_on == "[2/2] score=additive  going on from step 20/30, 3 lanes"
+    assert goes_on == "[2/2] score=additive  going on from step 20/30, 3 lanes; compiling first"
     assert last == "[2/2] score=additive  step 30/30  best valid loss 0.25  16 lane-steps/s  0:00 left"

@@ -91,6 +91,16 @@ def test_one_update_of_sgd_follows_the_mean_over_tokens_not_over_parts():
         assert float(end.train.loss) == pytest.approx(float(ends[0].train.loss), rel=1e-5)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_the_objective_is_one_mean_over_the_tokens_of_all_parts(accumulate):
+    uneven = batch(0, 0)
+    uneven.target_bt[3:, 1:] = PAD
+    run = make_run(optim={"accumulate": accumulate})
+    _, objective, sums = run.gradient(init(run, knobs()).params, uneven, jax.random.key(0))
+    assert int(sums.tokens) == np.count_nonzero(uneven.target_bt)
+    assert float(objective) == pytest.approx(float(sums.loss) / int(sums.tokens), rel=1e-6)
+
+
 def test_rate_of_an_update_counts_updates_not_parts():
     moved = []
     for accumulate in (1, 3):

@@ -9,7 +9,7 @@ from train.watch import Stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_noted_and_further_ones_change_nothing(number, capsys):
+def test_a_signal_is_noted_and_further_ones_change_nothing(number, capfd):
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     try:
         with Stop() as stop:
@@ -21,7 +21,7 @@ def test_a_signal_is_noted_and_further_ones_change_nothing(number, capsys):
     finally:
         for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(each, handler)
-    assert capsys.readouterr().err.count("stopping") == 1
+    assert capfd.readouterr().err.count("stopping") == 1
 
 
 def test_without_a_signal_the_handlers_come_back():
@@ -42,6 +42,9 @@ def test_the_watchdog_ends_a_program_that_does_not_come_back():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert ended.returncode == 1
+    assert ended.stderr.startswith(
+        "error: no answer from the device for 0.2 s (run.patience); the same command goes on"
+    )
     assert "Timeout" in ended.stderr
     assert "never_comes_back" in ended.stderr
 

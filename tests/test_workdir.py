@@ -269,8 +269,9 @@ def test_other_text_in_the_files_is_refused(study, sweeps):
 
 
 def test_other_text_is_refused_for_a_new_point_of_an_axis_of_the_task_too(tmp_path):
-    opened(tmp_path / "study", sweeps=("task.min_count=1",))
-    message = refused(tmp_path / "study", sweeps=("task.min_count=2",), digest="80")
+    text = "task.name=parallel_text"
+    opened(tmp_path / "study", text, sweeps=("task.min_count=1",))
+    message = refused(tmp_path / "study", text, sweeps=("task.min_count=2",), digest="80")
     assert "put that text back" in message
 
 

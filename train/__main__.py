@@ -27,12 +27,13 @@ stopped; with more cells, rates or seeds it runs those that are missing.
   --config.SECTION.KNOB=VALUE
                              another value for a knob; the last of two wins. Lists: a,b or (a, b); empty: ()
                              --config.run.steps=200 --config.lanes.seed=0,1,2 --config.model.score=dot
-  --sweep SECTION.KNOB=A,B   sets or adds an axis of the grid, or the rates and seeds; repeatable
+  --sweep SECTION.KNOB=A,B   sets or adds an axis of the grid, or the rates and seeds; repeatable, of two for one
+                             knob the last wins
                              --sweep model.d_k=4,64,256 --sweep lanes.lr=1e-3,3e-3
   --only AXIS=VALUE          runs the cells that match; repeatable: --only score=dot --only score=scaled_dot,d_k=4
   --dry_run                  prints cells, lanes and what they cost, and stops
   --overwrite                starts anew: removes the study that the workdir holds
-  --flagfile=FILE            reads flags from a file, one a line
+  --flagfile=FILE            reads flags from a file, one a line, written with =: --sweep=model.d_k=4,64
   --help                     this text
 
 Every knob, with its meaning and default, stands in configs/base.py. Configs here:

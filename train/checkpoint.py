@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,20 @@ class Restored(NamedTuple):
     state: Any
     damaged: tuple[int, ...]
     unfinished: tuple[int, ...]
+
+
+def _mute_late_reads() -> None:
+    """Say nothing of reads that end after Orbax gave up a damaged checkpoint and closed the loop they report to."""
+    before = sys.unraisablehook
+    if getattr(before, "mutes_late_reads", False):
+        return
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            before(unraisable)
+
+    hook.mutes_late_reads = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
 
 
 class Checkpoints:
@@ -72,6 +87,7 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints and none can be read.
         """
+        _mute_late_reads()
         steps = sorted(self._manager.all_steps(), reverse=True)
         damaged: list[int] = []
         for step in steps:

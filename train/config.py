@@ -96,9 +96,11 @@ def _run(path: str | Path) -> dict[str, Any]:
     try:
         source = Path(path).read_bytes()
     except (OSError, ValueError) as error:
+        ours = Path("configs") / Path(path).with_suffix(".py").name
         here = [str(file) for file in sorted(Path(path).parent.glob("*.py"))]
+        hint = f"; did you mean {ours}?" if ours.is_file() else close_to(str(path), here)
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--config={path}: {reason}{close_to(str(path), here)}") from error
+        raise UserError(f"--config={path}: {reason}{hint}") from error
     module = types.ModuleType("config")
     module.__file__ = str(path)
     try:
@@ -148,6 +150,9 @@ def find_knob(path: str, place: str) -> Knob:
     """The knob of a dotted path. Raises UserError with a suggestion; `place` stands before the path in its message."""
     if path in KNOBS:
         return KNOBS[path]
+    if path in SECTIONS:
+        knobs = ", ".join(knob for knob in KNOBS if knob.startswith(f"{path}."))
+        raise UserError(f"{place}{path} is a section, not a knob; its knobs: {knobs}")
     last = path.rpartition(".")[2]
     alike = [known for known in KNOBS if known.rpartition(".")[2] == last]
     hint = f"; did you mean {' or '.join(alike)}?" if alike else close_to(path, KNOBS)

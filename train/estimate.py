@@ -96,6 +96,7 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], layout
     rates = measure_rates()
     rows = [("cell", "lanes", "updates", "parameters", "memory MB", "disk MB", "time")]
     total = Estimate(0, 0, 0, 0.0)
+    print(f"estimating {len(plan.cells)} cells, about a second each", flush=True)
     for cell in plan.cells:
         one = estimate(cell, runs[cell.name], tasks[cell.name], len(plan.lanes), layout, rates)
         total = Estimate(0, max(total.memory, one.memory), total.disk + one.disk, total.seconds + one.seconds)

@@ -79,6 +79,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
                 group = Group(cell, lanes, runs[cell.name], tasks[cell.name], workdir.path, index, devices)
                 group.train(log, progress, stop)
                 if stop.signal:
+                    progress.say(f"stopped and saved in {workdir.path}; the same command goes on from there")
                     return 128 + stop.signal
     print(summary(read_rows(path)))
     print(f"rows: {path / METRICS_FILE}   report: python scripts/report.py {path}")

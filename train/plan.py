@@ -163,6 +163,7 @@ def _expand(values: Mapping[str, Any], axes: Axes, names: Names) -> list[Cell]:
             for path, value in chosen.items():
                 _check(path, value, names)
             check_together(resolved)
+            _check_used(chosen, resolved["task.name"])
             cells.append(
                 Cell(
                     name=name or f"task={_as_name(values['task.name'])}",
@@ -176,6 +177,16 @@ def _expand(values: Mapping[str, Any], axes: Axes, names: Names) -> list[Cell]:
         if len(name) > LONGEST_NAME:
             raise UserError(f"cell {name[:50]}...: {len(name)} bytes are too long for the name of a folder")
     return cells
+
+
+def _check_used(axes: Collection[str], task: str) -> None:
+    """Refuse an axis that the task does not read: its cells would be equal."""
+    from train.tasks import TASKS
+
+    for path in axes:
+        section, _, key = path.partition(".")
+        if section == "task" and key not in {"name", *TASKS[task].knobs}:
+            raise UserError(f"{path} is no axis of the grid: task.name={task} does not use it")
 
 
 def _section(section: str, values: Mapping[str, Any]) -> Any:
@@ -215,7 +226,10 @@ def _matching(cells: list[Cell], axes: Axes, only: Sequence[str]) -> list[Cell]:
             name, equals, value = part.partition("=")
             if name not in short or not equals:
                 known = ", ".join(short) or "none, there is one cell"
-                raise UserError(f"--only {text}: {name} is no axis (axes: {known}); write --only AXIS=VALUE,AXIS=VALUE")
+                what = f"{name or 'nothing'} is no axis (axes: {known})" if name not in short else "a value is missing"
+                raise UserError(f"--only {text}: {what}; write --only AXIS=VALUE,AXIS=VALUE")
+            if name in point:
+                raise UserError(f"--only {text}: {name} is given twice; for alternatives repeat --only")
             path = short[name]
             point[name] = _as_axis(parsed(path, KNOBS[path].kind, value))
             if point[name] not in map(_as_axis, axes[path]):

@@ -37,7 +37,8 @@ class Progress:
         self._updates -= skipped
         how = f"going on from step {skipped}/{steps}" if skipped else f"{steps} steps"
         if skipped or self._bar is None:
-            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {lanes} {'lane' if lanes == 1 else 'lanes'}")
+            count = f"{lanes} {'lane' if lanes == 1 else 'lanes'}"
+            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {count}; compiling first")
         if self._bar is not None:
             self._bar.total = self._updates
             self._bar.set_description(f"[{self._group}/{self._groups}] {cell}")

@@ -5,6 +5,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import FrameType, TracebackType
@@ -45,7 +46,7 @@ class Stop:
 
 
 class Watchdog:
-    """Ends the process, with the stacks of all threads and status 1, when a compiled program does not come back.
+    """Ends the process, with a line, all stacks and status 1, when a compiled program does not come back.
 
     Seen with some versions of XLA on CPUs: a program waits for ever in its own thread pool. The study can be resumed.
 
@@ -58,15 +59,24 @@ class Watchdog:
         self._patience = patience
         self._slowest = 0.0
 
+    @staticmethod
+    def _give_up(limit: float) -> None:
+        line = f"error: no answer from the device for {limit:g} s (run.patience); the same command goes on; stacks:\n"
+        os.write(2, line.encode())
+
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Around a call that blocks until the device is done."""
-        faulthandler.dump_traceback_later(
-            max(self._patience, PATIENCE_FACTOR * self._slowest), exit=True, file=sys.__stderr__ or 2
-        )
+        limit = max(self._patience, PATIENCE_FACTOR * self._slowest)
+        words = threading.Timer(limit, self._give_up, [limit])
+        words.daemon = True
+        words.start()
+        # This is no thread of Python's: it can act while the interpreter is held. It leaves the other time to speak.
+        faulthandler.dump_traceback_later(limit + 1.0, exit=True, file=sys.__stderr__ or 2)
         started = time.monotonic()
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
+            words.cancel()
             self._slowest = max(self._slowest, time.monotonic() - started)

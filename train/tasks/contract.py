@@ -53,6 +53,7 @@ class Task(Protocol):
     target_vocab: int
     max_target: int  # widest target, EOS included: the limit of decoding
     files: tuple[str, ...]  # names of what `write` leaves
+    knobs: frozenset[str]  # of TaskSettings, beside the name: what the task reads
 
     def shape(self, step: int) -> tuple[int, int]:
         """Widths (s, t) of the batch of this step, the same for every seed."""

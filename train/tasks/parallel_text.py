@@ -87,6 +87,7 @@ class ParallelText:
     """Translation between the two sides of users' files."""
 
     files: tuple[str, ...] = FILES
+    knobs = frozenset({"max_length", "train", "valid", "test", "tokenizer", "min_count", "max_vocab", "bleu_tokenize"})
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from train.errors import UserError
-from train.schema import TaskSettings
+from train.schema import LARGEST_INT, TaskSettings
 from train.tasks.contract import EOS, FIRST_SYMBOL, PAD, Batch, EvaluationSet
 from train.tasks.split import (
     CLASSES,
@@ -37,6 +37,7 @@ class SymbolTask(ABC):
     """A task from sequences of symbols to sequences of symbols; a subclass gives the function."""
 
     files: tuple[str, ...] = ()
+    knobs = frozenset({"symbols", "min_length", "max_length", "valid_size", "test_size"})
 
     def __init__(
         self, settings: TaskSettings, *, batch_size: int, eval_batch_size: int, stored: Path | None = None
@@ -45,6 +46,8 @@ class SymbolTask(ABC):
         symbols, low, high = settings.symbols, settings.min_length, settings.max_length
         if symbols < 1:
             raise UserError(f"task.symbols={symbols}: a sentence needs at least 1 symbol to be made of")
+        if symbols > LARGEST_INT - FIRST_SYMBOL:
+            raise UserError(f"task.symbols={symbols}: at most {LARGEST_INT - FIRST_SYMBOL} have ids of 32 bits")
         if not 1 <= low <= high:
             raise UserError(f"task.min_length={low}, task.max_length={high}: need 1 <= min_length <= max_length")
         self.source_vocab = self.target_vocab = FIRST_SYMBOL + symbols

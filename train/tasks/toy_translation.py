@@ -40,6 +40,7 @@ _AMPLE = 4  # an evaluation set may ask for one in so many of the sentences set 
 class ToyTranslation:
     """Translate a sentence of a small grammar; the target is a function of the source words."""
 
+    knobs = frozenset({"min_length", "max_length", "valid_size", "test_size"})
     files: tuple[str, ...] = ("source.vocab", "target.vocab")
 
     def __init__(
