@@ -4,11 +4,13 @@ python -m train --config=configs/parallel_text.py --workdir=runs/parallel_text \
     --config.task.train=train.en,train.fr --config.task.valid=dev.en,dev.fr --config.task.test=test.en,test.fr
 
 Each split is two files with a sentence a line, or one TSV file with source and target. For text without spaces add
---config.task.tokenizer=char --config.task.bleu_tokenize=char. With --dry_run first it prints the table of cells and
-what they cost. Two epochs of 50,000 pairs of short sentences (English to Japanese, split into words, at most 16 a
-side) took 7 minutes on 2 cores for the cell of scaled_dot and d_k 48, compilation included. Expect about what came out
-there: BLEU 21.9 and chrF 22.3 on 500 test sentences. Set run.steps by your own text: the
-number of batches in an epoch is printed at the start.
+--config.task.tokenizer=char --config.task.bleu_tokenize=char. With --dry_run first it prints what was read, the table
+of cells and what they cost. Set run.steps by your own text: the number of batches in an epoch is printed at the start.
+
+Two epochs of 50,000 pairs of short sentences (English to Japanese, split into words, at most 16 a side): six cells took
+61 minutes on 2 cores with other work beside them. Expect about what came out there on 500 test sentences, BLEU and
+chrF: additive 20.9 and 21.8 at d_k 48, 22.6 and 22.7 at 192; dot 10.4 and 12.2, 7.3 and 9.4; scaled_dot 22.1 and 22.6,
+22.2 and 22.2. One seed: only the unscaled product's gap is beyond luck.
 """
 
 from ml_collections import ConfigDict
