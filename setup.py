@@ -27,7 +27,7 @@ setup(
         "tqdm>=4.66,<5",
     ],
     extras_require={
-        "test": ["pytest>=9", "pytest-timeout>=2.3", "mypy>=2", "ruff>=0.17", "pre-commit>=4"],
+        "test": ["pytest>=9", "pytest-timeout>=2.3", "pytest-xdist>=3.8", "mypy>=2", "ruff>=0.17", "pre-commit>=4"],
         # sacrebleu's Japanese tokeniser, for --config.task.bleu_tokenize=ja-mecab
         "ja": ["sacrebleu[ja]"],
         "cuda": [f"jax[cuda13]{JAX}"],
