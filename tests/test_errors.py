@@ -35,12 +35,11 @@ def test_status_and_line(body, status, line):
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
-def test_closed_streams_are_no_error(closed, tmp_path):
-    program = f"{BEGIN}def command():\n    print('x', sys.stdout.fileno()); print('y', file=sys.stderr); return 7\n"
-    (tmp_path / "program.py").write_text(program + "sys.exit(exit_status(command))")
-    line = f'exec "$0" "$1" {closed}'
-    done = subprocess.run(["bash", "-c", line, sys.executable, str(tmp_path / "program.py")], cwd=ROOT, timeout=60)
-    assert done.returncode == 7
+def test_closed_streams_are_no_error(closed):
+    program = f"{BEGIN}def command():\n    print('x', sys.stdout.fileno(), sys.stderr.fileno()); return 7\n"
+    line = f'exec "$0" -c "$1" {closed}'
+    command = ["bash", "-c", line, sys.executable, f"{program}sys.exit(exit_status(command))"]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 7
 
 
 def test_a_fault_of_the_program_is_not_told_as_a_fault_of_the_user():
