@@ -1,6 +1,6 @@
 """Every knob, once, with its default. Other configs take this one and change a few lines of it.
 
-python -m train --config=configs/base.py --workdir=runs/base       one copy run: one cell, one lane; 16 s on 2 cores
+python -m train --config=configs/base.py --workdir=runs/base       one copy run: one cell, one lane; 21 s on 2 cores
 
 Any knob is overridden on the command line as --config.SECTION.KNOB=VALUE; lists are written a,b or (a, b), an empty
 one as (). What a knob may be stands in train/schema.py, which refuses everything else before a file is written.

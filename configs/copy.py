@@ -1,8 +1,8 @@
 """Copy: the target is the source. The easiest task here: attention has to look at one place.
 
-python -m train --config=configs/copy.py --workdir=runs/copy       12 s on 2 cores
+python -m train --config=configs/copy.py --workdir=runs/copy       21 s on 2 cores
 
-Expect sequence_accuracy 0.99 on test. Try --config.model.score=dot --config.model.d_k=256 in another workdir:
+Expect sequence_accuracy 0.996 on test. Try --config.model.score=dot --config.model.d_k=256 in another workdir:
 without the scale the same task is learnt late or not at all.
 """
 

@@ -1,8 +1,8 @@
 """Reverse: the target is the source backwards. The place to look at depends on where the sentence ends.
 
-python -m train --config=configs/reverse.py --workdir=runs/reverse       23 s on 2 cores
+python -m train --config=configs/reverse.py --workdir=runs/reverse       32 s on 2 cores
 
-Expect sequence_accuracy 0.87 on test.
+Expect sequence_accuracy 0.86 on test.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,6 @@
 """Does everything work here? A study in small: two scores, two lanes, twenty updates each.
 
-python -m train --config=configs/smoke.py --workdir=runs/smoke       17 s on 2 cores
+python -m train --config=configs/smoke.py --workdir=runs/smoke       18 s on 2 cores
 
 Expect a table with a column for dot and one for scaled_dot, a loss still near ln 12 = 2.5 nats (nothing is learnt in so
 few updates), and exit status 0. The same command again says that there is nothing left to do.

@@ -1,8 +1,8 @@
 """Sort: the target is the source in ascending order. What to look at depends on content, not on position.
 
-python -m train --config=configs/sort.py --workdir=runs/sort       22 s on 2 cores
+python -m train --config=configs/sort.py --workdir=runs/sort       31 s on 2 cores
 
-Expect sequence_accuracy 0.78 on test.
+Expect sequence_accuracy 0.86 on test.
 """
 
 from ml_collections import ConfigDict

@@ -1,8 +1,8 @@
 """Toy translation: sentences of a small grammar, translated by rules with reordering and agreement.
 
-python -m train --config=configs/toy_translation.py --workdir=runs/toy_translation       50 s on 2 cores
+python -m train --config=configs/toy_translation.py --workdir=runs/toy_translation       58 s on 2 cores
 
-Expect sequence_accuracy 0.94 and negation_accuracy 0.99 on test. The vocabulary is the grammar's own (task.symbols is
+Expect sequence_accuracy 0.95 and negation_accuracy 0.996 on test. The vocabulary is the grammar's own (task.symbols is
 not used); lengths are counted in source words.
 """
 

@@ -43,7 +43,7 @@ def make_rows(
             if split == "train":
                 numbers["learning_rate"] = lane.lr * float(schedule_factor(step - 1, cell.optim, cell.run.steps))
             else:
-                numbers |= {name: int(counts_r[name][index]) for name in ("sequences", "unfinished")}
+                numbers |= {count: int(counts_r[count][index]) for count in ("sequences", "unfinished")}
                 numbers |= measured[split][index]
             if split == "test" and not best_step:  # diverged before any evaluation: nothing was learnt
                 numbers = dict.fromkeys(numbers)
