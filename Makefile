@@ -4,7 +4,7 @@ VENV ?= .venv
 WORKDIR ?= runs/dk_quick
 BIN := $(VENV)/bin
 
-.PHONY: setup study test lint clean
+.PHONY: setup bench-setup study test lint clean
 
 setup: $(VENV)/.installed
 
@@ -13,6 +13,14 @@ $(VENV)/.installed: requirements.txt setup.py
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+# The other libraries that scripts/benchmark measures against, in an environment of their own (4.4 GB).
+bench-setup: .venv-bench/.installed
+
+.venv-bench/.installed: requirements-bench.txt
+	$(PYTHON) -m venv --clear .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-bench.txt
 	@touch $@
 
 study: setup
@@ -28,4 +36,4 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 clean:
-	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-bench *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from model.products import dense_product, mix, project
 from model.scores import SCORES
 
 
@@ -57,6 +58,19 @@ class ScoreFunction(nn.Module):
         return entry.function(params, query_bqhd, key_bkhd)
 
 
+class Kernel(nn.Module):
+    """The matrix of a projection [m, h, d] without bias, LeCun-normal: variance 1/m. Named as a Flax layer names it."""
+
+    shape: tuple[int, int, int]
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        """-> kernel_mhd float32."""
+        inputs, heads, width = self.shape
+        init = nn.initializers.lecun_normal()
+        return self.param("kernel", lambda key: init(key, (inputs, heads * width), jnp.float32).reshape(self.shape))
+
+
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with any entry of SCORES.
 
@@ -75,20 +89,37 @@ class Attention(nn.Module):
 
     def setup(self) -> None:
         """Projections, score and dropout."""
-        self.query = nn.DenseGeneral((self.num_heads, self.d_k), use_bias=False, dtype=self.dtype)
-        self.key = nn.DenseGeneral((self.num_heads, self.d_k), use_bias=False, dtype=self.dtype)
-        self.value = nn.DenseGeneral((self.num_heads, self.d_v), use_bias=False, dtype=self.dtype)
-        self.out = nn.DenseGeneral(self.d_model, axis=(-2, -1), use_bias=False, dtype=self.dtype)
+        self.query = Kernel((self.d_model, self.num_heads, self.d_k))
+        self.key = Kernel((self.d_model, self.num_heads, self.d_k))
+        self.value = Kernel((self.d_model, self.num_heads, self.d_v))
+        self.out = nn.DenseGeneral(
+            self.d_model, axis=(-2, -1), use_bias=False, dtype=self.dtype, dot_general=dense_product
+        )
         self.score_function = ScoreFunction(self.score, self.num_heads, self.d_k)
         self.drop = nn.Dropout(self.dropout)
 
+    def _project(self, state_btm: jax.Array, *kernels: Kernel) -> list[jax.Array]:
+        kernels_mhd = [kernel() for kernel in kernels]
+        kernels_mo = [kernel_mhd.reshape(self.d_model, -1).astype(self.dtype) for kernel_mhd in kernels_mhd]
+        return [
+            product_bto.astype(self.dtype).reshape(*state_btm.shape[:2], *kernel_mhd.shape[1:])
+            for product_bto, kernel_mhd in zip(
+                project(state_btm.astype(self.dtype), kernels_mo), kernels_mhd, strict=True
+            )
+        ]
+
     def project_query(self, state_bqm: jax.Array) -> jax.Array:
         """-> query_bqhd."""
-        return self.query(state_bqm)
+        return self._project(state_bqm, self.query)[0]
 
     def project_key_value(self, state_bkm: jax.Array) -> KeyValue:
         """Keys and values, to be made once and used for any number of queries."""
-        return KeyValue(self.key(state_bkm), self.value(state_bkm))
+        return KeyValue(*self._project(state_bkm, self.key, self.value))
+
+    def project_all(self, state_btm: jax.Array) -> tuple[jax.Array, KeyValue]:
+        """query_bqhd, and keys and values, of one sequence that attends to itself."""
+        query_bqhd, key_bkhd, value_bkhv = self._project(state_btm, self.query, self.key, self.value)
+        return query_bqhd, KeyValue(key_bkhd, value_bkhv)
 
     def attend(
         self, query_bqhd: jax.Array, key_value: KeyValue, mask_bhqk: jax.Array | None, *, deterministic: bool
@@ -98,12 +129,14 @@ class Attention(nn.Module):
         if not self.is_initializing():
             self.sow("attention", "weight_bhqk", weight_bhqk)
         weight_bhqk = self.drop(weight_bhqk, deterministic=deterministic).astype(self.dtype)
-        head_bqhv = jnp.einsum("bhqk,bkhv->bqhv", weight_bhqk, key_value.value_bkhv, preferred_element_type=jnp.float32)
-        return self.out(head_bqhv)
+        return self.out(mix(weight_bhqk, key_value.value_bkhv))
 
     def __call__(
-        self, state_bqm: jax.Array, state_bkm: jax.Array, mask_bhqk: jax.Array | None, *, deterministic: bool
+        self, state_bqm: jax.Array, state_bkm: jax.Array | None, mask_bhqk: jax.Array | None, *, deterministic: bool
     ) -> jax.Array:
-        """Queries of one sequence attend to another (or the same) -> state_bqm."""
-        key_value = self.project_key_value(state_bkm)
-        return self.attend(self.project_query(state_bqm), key_value, mask_bhqk, deterministic=deterministic)
+        """Queries of one sequence attend to another, or where that is None to themselves -> state_bqm."""
+        if state_bkm is None:
+            query_bqhd, key_value = self.project_all(state_bqm)
+        else:
+            query_bqhd, key_value = self.project_query(state_bqm), self.project_key_value(state_bkm)
+        return self.attend(query_bqhd, key_value, mask_bhqk, deterministic=deterministic)

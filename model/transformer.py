@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from model.attention import Attention, KeyValue, causal_mask, padding_mask
+from model.norm import LayerNorm
 from model.positions import POSITIONS
+from model.products import dense_product, project
 from model.scores import SCORES
 
 NORMS = ("pre", "post")
@@ -36,10 +38,7 @@ class Cache(NamedTuple):
 
 
 class Residual(nn.Module):
-    """The residual connection around one sublayer: x + f(norm(x)) with norm "pre", norm(x + f(x)) with norm "post".
-
-    The variance is taken in two passes: E[x^2] - E[x]^2 cancels in float32 when the mean is large.
-    """
+    """The residual connection around one sublayer: x + f(norm(x)) with norm "pre", norm(x + f(x)) with norm "post"."""
 
     norm: str
     dropout: float
@@ -47,7 +46,7 @@ class Residual(nn.Module):
 
     def setup(self) -> None:
         """Normalisation and dropout."""
-        self.normalise = nn.LayerNorm(use_fast_variance=False, dtype=self.dtype)
+        self.normalise = LayerNorm(self.dtype)
         self.drop = nn.Dropout(self.dropout)
 
     def enter(self, state_btm: jax.Array) -> jax.Array:
@@ -70,8 +69,9 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, state_btm: jax.Array) -> jax.Array:
         """-> state_btm."""
-        hidden_btf = nn.relu(nn.Dense(self.d_ff, dtype=self.dtype, name="inner")(state_btm))
-        return nn.Dense(self.d_model, dtype=self.dtype, name="outer")(hidden_btf)
+        inner = nn.Dense(self.d_ff, dtype=self.dtype, dot_general=dense_product, name="inner")
+        outer = nn.Dense(self.d_model, dtype=self.dtype, dot_general=dense_product, name="outer")
+        return outer(nn.relu(inner(state_btm)))
 
 
 class EncoderLayer(nn.Module):
@@ -91,7 +91,7 @@ class EncoderLayer(nn.Module):
     def __call__(self, state_bsm: jax.Array, mask_bhqk: jax.Array, *, deterministic: bool) -> jax.Array:
         """-> state_bsm."""
         inner_bsm = self.around_attention.enter(state_bsm)
-        update_bsm = self.attention(inner_bsm, inner_bsm, mask_bhqk, deterministic=deterministic)
+        update_bsm = self.attention(inner_bsm, None, mask_bhqk, deterministic=deterministic)
         state_bsm = self.around_attention.leave(state_bsm, update_bsm, deterministic=deterministic)
 
         update_bsm = self.feed_forward(self.around_feed_forward.enter(state_bsm))
@@ -131,8 +131,7 @@ class DecoderLayer(nn.Module):
         the keys and values of the states given, and all of its slots that `mask_bhqk` shows are attended to.
         """
         inner_btm = self.around_self_attention.enter(state_btm)
-        query_bqhd = self.self_attention.project_query(inner_btm)
-        target = self.self_attention.project_key_value(inner_btm)
+        query_bqhd, target = self.self_attention.project_all(inner_btm)
         if past is not None:
             target = jax.tree.map(
                 lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, position, axis=1), past, target
@@ -226,8 +225,8 @@ class Transformer(nn.Module):
             for _ in range(self.num_layers)
         ]
         if self.norm == "pre":
-            self.encoder_norm = nn.LayerNorm(use_fast_variance=False, dtype=self.dtype)
-            self.decoder_norm = nn.LayerNorm(use_fast_variance=False, dtype=self.dtype)
+            self.encoder_norm = LayerNorm(self.dtype)
+            self.decoder_norm = LayerNorm(self.dtype)
         self.drop = nn.Dropout(self.dropout)
 
         embedding_init = nn.initializers.normal(1.0 / math.sqrt(self.d_model))
@@ -257,8 +256,7 @@ class Transformer(nn.Module):
         """-> logits_btn float32."""
         if self.norm == "pre":
             state_btm = self.decoder_norm(state_btm)
-        output_mn = self.output_mn.astype(self.dtype)
-        return jnp.einsum("btm,mn->btn", state_btm, output_mn, preferred_element_type=jnp.float32)
+        return project(state_btm, [self.output_mn.astype(self.dtype)])[0]
 
     def __call__(self, source_bs: jax.Array, input_bt: jax.Array, *, deterministic: bool) -> jax.Array:
         """Logits [b, t, n] float32 for the token after each of `input_bt`: BOS and the target shifted right."""

@@ -70,3 +70,10 @@ def test_sums_equal_a_slow_loop():
 def test_sums_add_up():
     one = Sums(jnp.float32(1.5), jnp.int32(2), jnp.int32(3))
     assert [float(x) for x in one + one + Sums.zero()] == [3.0, 4.0, 6.0]
+
+
+@pytest.mark.parametrize("other", [1.0, jnp.nan])
+def test_a_class_that_is_not_above_all_others_is_no_right_answer(other):
+    logits = jnp.array([[[0.0, other, 1.0], [0.0, 0.5, 1.0]]])
+    _, sums = cross_entropy(logits, jnp.array([[2, 2]]), pad=0, label_smoothing=0.0)
+    assert int(sums.correct) == 1

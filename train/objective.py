@@ -10,7 +10,7 @@ class Sums(NamedTuple):
     """Sums over the real target tokens of some sentences (EOS counted, PAD not); divided on the host.
 
     loss: [] float32, nats, without label smoothing.
-    correct: [] int32, tokens whose most probable class (the target's true prefix given) is the right one.
+    correct: [] int32, tokens whose right class is more probable than any other (the target's true prefix given).
     tokens: [] int32, real target tokens.
     """
 
@@ -48,10 +48,12 @@ def cross_entropy(
     real_bt = target_bt != pad
     log_normaliser_bt = jax.nn.logsumexp(logits_btn, axis=-1)
     right_logit_bt = jnp.take_along_axis(logits_btn, target_bt[..., None], axis=-1)[..., 0]
+    # Classes not less probable than the right one, itself (and NaN) among them. argmax is a scalar loop on a CPU.
+    rivals_bt = jnp.sum(~(logits_btn < right_logit_bt[..., None]), axis=-1, dtype=jnp.int32)
     loss_bt = jnp.where(real_bt, log_normaliser_bt - right_logit_bt, 0.0)
     sums = Sums(
         loss=loss_bt.sum(),
-        correct=jnp.sum(real_bt & (logits_btn.argmax(axis=-1) == target_bt), dtype=jnp.int32),
+        correct=jnp.sum(real_bt & (rivals_bt == 1), dtype=jnp.int32),
         tokens=jnp.sum(real_bt, dtype=jnp.int32),
     )
     if not label_smoothing:

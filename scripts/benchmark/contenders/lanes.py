@@ -1,0 +1,60 @@
+"""This project's engine: the lanes of a cell, as train/loop.py makes them and hands them chunks."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from serve import Prepared, calls_for, seconds_of
+
+from train.cells import make_run, make_task
+from train.lanes import Lanes, start_backend
+from train.plan import make_plan
+from train.step import Knobs
+from train.tasks import Batch, Task
+
+BASE = Path(__file__).resolve().parents[3] / "configs" / "base.py"
+
+
+def chunk(task: Task, seeds: tuple[int, ...], updates: int) -> Batch:
+    """The first updates of every seed, [seeds, updates, b, ...]."""
+    batches = [[task.batch(seed, step) for step in range(updates)] for seed in seeds]
+    return Batch(*(np.stack([[one[side] for one in row] for row in batches]) for side in (0, 1)))
+
+
+def prepare(spec: dict[str, Any]) -> Prepared:
+    """A repeat is as many whole chunks (run.chunk_steps updates of every lane) as last about spec["seconds"].
+
+    spec: "knobs", overrides of configs/base.py; "devices"; "seconds". Counts updates of one lane.
+    """
+    devices = start_backend(spec["devices"])
+    plan = make_plan(BASE, spec["knobs"])
+    cell = plan.cells[0]
+    task = make_task(cell, None)
+    run = make_run(cell, task)
+    lanes = Lanes(run, plan.lanes, devices)
+    updates = cell.run.chunk_steps
+    batches = chunk(task, lanes.seeds, updates)
+    one = jax.tree.map(lambda x: x[0, 0], batches)
+
+    started = time.perf_counter()
+    state = lanes.init()
+    state = jax.block_until_ready(lanes.update(state, batches, 1))
+    compile_seconds = time.perf_counter() - started
+
+    knobs = Knobs(np.float32(plan.lanes[0].lr), np.uint32(plan.lanes[0].seed))
+    cost = jax.jit(run.update).lower(run.init(knobs), one, knobs).compile().cost_analysis() or {}
+
+    def one_chunk() -> None:
+        nonlocal state
+        state = jax.block_until_ready(lanes.update(state, batches, updates))
+
+    calls = calls_for(spec["seconds"], one_chunk)
+
+    def repeat() -> dict[str, float]:
+        return {"seconds": seconds_of(one_chunk, calls), "count": calls * updates * len(plan.lanes)}
+
+    parameters = sum(leaf.size // len(plan.lanes) for leaf in jax.tree.leaves(lanes.to_host(state.params)))
+    facts = {"flops": cost["flops"], "parameters": parameters, "lanes": len(plan.lanes)}
+    return Prepared(repeat, facts, compile_seconds)

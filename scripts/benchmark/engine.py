@@ -1,0 +1,106 @@
+"""Training updates a second: this project's lanes beside a plain JAX loop and PyTorch.
+
+Updates are those of one run, summed over the runs that train at once. The copy task (20 of 32 symbols, batch 32), 1+1
+layers, one head, the scaled product, d_v 64, d_ff twice d_model, float32. `lanes`: this project, 2 rates x a seed a
+core. `plain_jax`: a loop over one compiled step of the same model in plain Flax, one run. `pytorch_threads`: eager
+PyTorch with fused Adam, one run on all cores; `pytorch_processes`: a run a core at once, a thread each;
+`pytorch_nn_...`: the same with torch.nn.Transformer, where it can have the widths; `pytorch`: the best of these.
+`matrix`: the machine's rate on products of square matrices. The share of it is updates a second x XLA's count of
+operations of an update / that rate.
+"""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from measurement import Row, mean, ratio, row
+from process import Contender, Measured, measure
+
+SIZES = ((64, 16), (64, 64), (64, 256), (128, 64), (256, 64))  # d_model, d_k
+REPEATS = 9
+SECONDS = 1.0  # a repeat; of --quick a fifth
+BATCH, SYMBOLS, LENGTH, D_V = 32, 32, 20, 64
+
+
+def pytorch(spec: dict[str, Any], cores: Sequence[int], standard: bool, python: str) -> list[Contender]:
+    """One run on all cores, and a run a core at once; `standard`: with torch.nn.Transformer."""
+    name = "pytorch_nn" if standard else "pytorch"
+    spec = {**spec, "standard": standard}
+    together = {**spec, "threads": len(cores), "core": None}
+    alone = tuple({**spec, "threads": 1, "core": core} for core in cores)
+    return [
+        Contender(f"{name}_threads", "torch_transformer", (together,), python),
+        Contender(f"{name}_processes", "torch_transformer", alone, python),
+    ]
+
+
+def contenders(d_model: int, d_k: int, seconds: float, bench_python: str) -> list[Contender]:
+    """All that are measured at one size."""
+    cores = sorted(os.sched_getaffinity(0))
+    sizes = {"d_model": d_model, "d_k": d_k, "d_v": D_V, "d_ff": 2 * d_model}
+    task = {"symbols": SYMBOLS, "min_length": LENGTH, "max_length": LENGTH}
+    knobs = [f"model.{name}={value}" for name, value in sizes.items()]
+    knobs += [f"task.{name}={value}" for name, value in task.items()]
+    knobs += [f"run.batch_size={BATCH}", "lanes.lr=1e-3,3e-3"]
+    knobs.append("lanes.seed=" + ",".join(map(str, range(len(cores)))))
+    ours: dict[str, Any] = {"knobs": knobs, "devices": 0, "seconds": seconds}
+    torch: dict[str, Any] = {"symbols": SYMBOLS, "length": LENGTH, "batch": BATCH, "seconds": seconds}
+    torch["sizes"] = {**sizes, "heads": 1, "layers": 1}
+    return [
+        Contender("lanes", "lanes", (ours,)),
+        Contender("plain_jax", "plain_jax", (ours,)),
+        *pytorch(torch, cores, False, bench_python),
+        *(pytorch(torch, cores, True, bench_python) if d_k == D_V == d_model else ()),
+        Contender("matrix", "matrix", ({"seconds": seconds},)),
+    ]
+
+
+def rows_of(measured: Measured, d_model: int, d_k: int) -> list[Row]:
+    """Rates, compile times, ratios and the share at one size."""
+    sizes = {"d_model": d_model, "d_k": d_k}
+    rates = {name: measured.rates(name) for name in measured.rounds}
+    machine = rates.pop("matrix", None)
+    rows = [row("engine", name, "updates", "1/s", rate, sizes) for name, rate in rates.items()]
+    best = max((one for one in rows if one.contender.startswith("pytorch")), key=lambda one: one.value, default=None)
+    if best:
+        rates["pytorch"] = rates[best.contender]
+        rows.append(row("engine", "pytorch", "updates", "1/s", rates["pytorch"], sizes))
+    ours = rates.get("lanes")
+    if ours:
+        for other in ("plain_jax", "pytorch"):
+            if other in rates:
+                rows.append(ratio("engine", f"lanes/{other}", "updates", ours, rates[other], sizes))
+        flops = measured.ready["lanes"][0]["facts"]["flops"]
+        rows.append(row("engine", "lanes", "operations of an update", "", [flops], sizes))
+        if machine:
+            share = [rate * flops / most for rate, most in zip(ours, machine, strict=True)]
+            rows.append(row("engine", "lanes", "share of the matrix rate", "", share, sizes))
+    if machine:
+        rows.append(row("engine", "matrix", "operations", "1/s", machine, sizes))
+    for name in ("lanes", "plain_jax"):
+        if name in rates:
+            seconds = measured.ready[name][0]["compile_seconds"]
+            rows.append(row("engine", name, "initial values and compilation", "s", [seconds], sizes))
+    return rows
+
+
+def averages(rows: list[Row]) -> list[Row]:
+    """Geometric means of the ratios, arithmetic means of the shares."""
+    means = []
+    for name in dict.fromkeys(one.contender for one in rows if one.unit == "times"):
+        means.append(mean([one for one in rows if one.contender == name and one.unit == "times"], geometric=True))
+    shares = [one for one in rows if one.quantity.startswith("share")]
+    return means + ([mean(shares)] if shares else [])
+
+
+def rows(options: Namespace) -> list[Row]:
+    """Measure every size; with --quick the first, once."""
+    out: list[Row] = []
+    for d_model, d_k in SIZES[: 1 if options.quick else None]:
+        print(f"d_model {d_model}, d_k {d_k}", file=sys.stderr, flush=True)
+        seconds, repeats = (SECONDS / 5, 1) if options.quick else (SECONDS, REPEATS)
+        measured = measure(contenders(d_model, d_k, seconds, options.python), options.repeats or repeats)
+        out += rows_of(measured, d_model, d_k)
+    return out + averages(out)

@@ -1,0 +1,339 @@
+"""The benchmark: its numbers, its tables, children that behave and children that do not, and one real run."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import model
+from train.tasks import PAD
+
+BENCHMARK = ROOT / "scripts" / "benchmark"
+sys.path.insert(0, str(BENCHMARK))  # as `python scripts/benchmark` has it
+engine, measurement, process, scores, table = map(
+    importlib.import_module, ("engine", "measurement", "process", "scores", "table")
+)
+
+
+def command(*arguments: str, **keywords: Any) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, str(BENCHMARK), *arguments]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=100, cwd=ROOT, **keywords)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("values", "spread"), [([5.0, 1.0, 3.0, 2.0, 4.0], 1.0), ([1.0, 2.0], 0.25), ([7.0, 7.0, 7.0], 0.0), ([7.0], None)]
+)
+def test_spread_is_half_the_distance_between_the_quartiles(values, spread):
+    assert measurement.half_quartile_distance(values) == spread
+
+
+def test_a_ratio_is_taken_round_by_round():
+    one = measurement.ratio("engine", "a/b", "updates", [2.0, 30.0, 8.0], [1.0, 10.0, 1.0], {"d_k": 4})
+    assert (one.value, one.repeats, one.unit) == (3.0, 3, "times")  # the medians alone would give 8
+
+
+def test_means_over_sizes():
+    rows = [measurement.row("engine", "a/b", "updates", "times", [value], {"d_k": value}) for value in (2.0, 8.0)]
+    geometric, plain = measurement.mean(rows, geometric=True), measurement.mean(rows)
+    assert (geometric.value, plain.value) == (pytest.approx(4.0), 5.0)
+    assert (geometric.sizes, geometric.spread, geometric.repeats) == ({}, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.01234, "0.0123"), (12.34, "12.3"), (999.4, "999"), (999.6, "1,000"), (12345.6, "12,346"), (3.9e8, "3.9e+08")],
+)
+def test_digits(value, text):
+    assert table.number(value) == text
+
+
+def some_rows() -> list[Any]:
+    return [
+        measurement.row("engine", "lanes", "updates", "1/s", [900.0, 1000.0, 1100.0], {"d_model": 64, "d_k": 16}),
+        measurement.row("engine", "plain_jax", "updates", "1/s", [500.0], {"d_model": 64, "d_k": 16}),
+        measurement.row("engine", "lanes", "updates", "1/s", [20.0], {"d_model": 256, "d_k": 64}),
+        measurement.ratio("engine", "lanes/plain_jax", "updates", [2.0], [1.0], {"d_model": 64, "d_k": 16}),
+        measurement.Row("engine", "lanes/plain_jax", "updates", 2.0, "times", None, 1, {}),
+    ]
+
+
+def test_a_table_has_a_block_a_quantity_a_line_a_size_and_a_column_a_contender():
+    assert table.to_text(some_rows()).split("\n") == [
+        "updates, 1/s",
+        "d_model  d_k  lanes      plain_jax",
+        "64       16   1,000 ±50  500",
+        "256      64   20",
+        "",
+        "updates, times",
+        "d_model  d_k  lanes/plain_jax",
+        "64       16   2",
+        "all      all  2",
+    ]
+
+
+def test_rows_as_json_lines():
+    lines = table.to_json(some_rows()).splitlines()
+    assert len(lines) == 5
+    assert json.loads(lines[0]) == {
+        "section": "engine",
+        "contender": "lanes",
+        "quantity": "updates",
+        "value": 1000.0,
+        "unit": "1/s",
+        "spread": 50.0,
+        "repeats": 3,
+        "d_model": 64,
+        "d_k": 16,
+    }
+    with pytest.raises(ValueError, match="JSON"):
+        table.to_json([measurement.row("engine", "lanes", "updates", "1/s", [float("nan")], {})])
+
+
+def test_the_heading_says_where_and_with_what():
+    lines = table.heading("engine", "/no/such/python").splitlines()
+    assert lines[0].startswith("engine  ")
+    assert lines[0].endswith(" cores")
+    assert lines[1].startswith("python 3.")
+    assert f"jax {jax.__version__}" in lines[1]
+    assert len(lines) == 3
+
+
+def measured(rates: dict[str, list[float]]) -> Any:
+    rounds = {name: [[{"seconds": 2.0, "count": 2.0 * rate}] for rate in some] for name, some in rates.items()}
+    ready = {name: [{"compile_seconds": 5.0, "facts": {"flops": 10.0}}] for name in rates}
+    return process.Measured(rounds, ready, {})
+
+
+def test_engine_compares_with_the_better_pytorch_and_with_the_machine():
+    rates = {"lanes": [8.0, 8.0], "plain_jax": [2.0, 4.0], "matrix": [160.0, 160.0]}
+    rates |= {"pytorch_threads": [1.0, 1.0], "pytorch_processes": [4.0, 4.0]}
+    found = {(one.contender, one.quantity): one.value for one in engine.rows_of(measured(rates), 64, 16)}
+    assert found["pytorch", "updates"] == 4.0
+    assert found["lanes/pytorch", "updates"] == 2.0
+    assert found["lanes/plain_jax", "updates"] == 3.0
+    assert found["lanes", "share of the matrix rate"] == 0.5
+
+
+@pytest.mark.parametrize("lost", ["lanes", "plain_jax", "matrix", "pytorch_threads"])
+def test_engine_goes_on_without_a_contender(lost):
+    names = {"lanes", "plain_jax", "matrix", "pytorch_threads"} - {lost}
+    rows = engine.rows_of(measured({name: [1.0] for name in names}), 64, 16)
+    assert rows
+    assert not any(lost in (part for part in one.contender.split("/")) for one in rows)
+    engine.averages(rows)
+
+
+def test_scores_pairs_what_is_compared():
+    seconds = {"score blocked": 0.001, "score plain": 0.004, "attention scaled_dot": 0.002}
+    fact = {"program": "score plain", "operations": 7.0, "temporary memory": 1.5}
+    rounds = {
+        "jax": [[seconds], [seconds]],
+        "pytorch": [[{"attention pytorch": 0.001}], [{"attention pytorch": 0.004}]],
+    }
+    ready = {"jax": [{"facts": {"programs": [fact]}}], "pytorch": [{"facts": {"programs": []}}]}
+    rows = scores.rows_of(process.Measured(rounds, ready, {}), {"d_k": 4})
+    found = {(one.contender, one.quantity): one.value for one in rows}
+    assert found["blocked", "score"] == pytest.approx(1.0)
+    assert found["blocked/plain", "time of the score"] == pytest.approx(0.25)
+    assert found["scaled_dot/pytorch", "time of the attention"] == pytest.approx(1.25)
+    assert found["plain", "temporary memory of the score"] == 1.5
+    assert not any("keras" in one.contender for one in rows)
+
+
+# Children
+
+FAKE = """
+    import os, time
+    from serve import Prepared
+
+    print("noise of a library")
+
+    def prepare(spec):
+        {prepare}
+        def repeat():
+            {repeat}
+            with open(spec["log"], "a") as file:
+                print(spec["name"], file=file)
+            return {{"seconds": 0.5, "count": spec["count"]}}
+        return Prepared(repeat, {{"pid": os.getpid()}}, 0.25)
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Makes a contender that counts as told, with more to do while it prepares and in a repeat."""
+    (tmp_path / "contenders").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process._say.cache_clear()
+
+    def make(name: str, counts: tuple[int, ...] = (3,), prepare: str = "pass", repeat: str = "pass") -> Any:
+        source = textwrap.dedent(FAKE).format(prepare=prepare, repeat=repeat)
+        (tmp_path / "contenders" / f"fake_{name}.py").write_text(source)
+        specs = tuple({"name": name, "log": str(tmp_path / "log"), "count": count} for count in counts)
+        return process.Contender(name, f"fake_{name}", specs)
+
+    return make
+
+
+def test_contenders_work_in_turn_each_round_beginning_with_another(fake, tmp_path):
+    out = process.measure([fake("a"), fake("b", counts=(1, 2))], 3)
+    assert out.rates("a") == [6.0, 6.0, 6.0]
+    assert out.rates("b") == [6.0, 6.0, 6.0]  # of two processes at once, 2 and 4
+    assert out.ready["a"][0]["compile_seconds"] == 0.25
+    assert (tmp_path / "log").read_text().split() == [*"abb", *"bba", *"abb"]
+    assert not out.lost
+
+
+def test_rounds_end_when_the_time_is_up_but_not_before_three(fake):
+    out = process.measure([fake("slow", repeat="time.sleep(0.05)")], 50, seconds=0.01)
+    assert len(out.rates("slow")) == process.FEWEST == 3
+
+
+@pytest.mark.parametrize(
+    ("where", "status"),
+    [({"prepare": "raise ValueError('no')"}, "1: ValueError: no"), ({"repeat": "os._exit(7)"}, "7: ")],
+)
+def test_a_child_that_dies_is_told_in_one_line_and_the_others_go_on(fake, where, status, capfd):
+    out = process.measure([fake("dying", **where), fake("a")], 2)
+    assert out.rates("a") == [6.0, 6.0]
+    assert list(out.rounds) == ["a"]
+    assert out.lost["dying"].startswith(f"ended with status {status}")
+    assert capfd.readouterr().err == f"dying: {out.lost['dying']}\n"
+
+
+@pytest.mark.parametrize("where", ["prepare", "repeat"])
+def test_a_child_that_hangs_is_ended_in_time(fake, where, tmp_path):
+    note = tmp_path / "pid"
+    hang = f"open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    since = time.monotonic()
+    out = process.measure([fake("hanging", **{where: hang}), fake("a")], 2, prepare_limit=2.0, repeat_limit=2.0)
+    assert time.monotonic() - since < 20
+    assert out.lost == {"hanging": "no answer within 2 s"}
+    assert len(out.rates("a")) == 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
+def test_a_missing_package_or_interpreter_is_told_once(fake, capfd):
+    missing = fake("missing", prepare="import no_such_package")
+    absent = fake("absent")._replace(python="/no/such/python")
+    for _ in range(2):
+        out = process.measure([missing, absent, fake("a")], 1)
+        assert list(out.rounds) == ["a"]
+    assert capfd.readouterr().err.splitlines() == [
+        "missing: No module named 'no_such_package'; make bench-setup",
+        "absent: /no/such/python: No such file or directory; make bench-setup, or name another with --python",
+    ]
+
+
+def test_nothing_is_left_running(fake):
+    out = process.measure([fake("a")], 1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(out.ready["a"][0]["facts"]["pid"], 0)
+
+
+# What the contenders compute
+
+
+def test_scores_and_attentions_that_are_compared_are_the_same_functions():
+    jax_scores = importlib.import_module("contenders.jax_scores")
+    data = jax_scores.arrays({"batch": 2, "heads": 1, "length": 5, "d_k": 3})
+    with jax.numpy_rank_promotion("allow"):  # inside other libraries
+        found = {
+            name: jax.tree.leaves(function(*arguments))
+            for name, (function, arguments) in jax_scores.programs(data).items()
+        }
+    pairs = [
+        ("score blocked", "score plain"),
+        ("attention scaled_dot", "attention jax_attention"),
+        ("attention scaled_dot", "attention flax_attention"),
+        ("attention dot", "attention jax_unscaled"),
+    ]
+    for one, other in pairs:
+        for mine, theirs in zip(found[one], found[other], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_plain_model_is_the_same_function():
+    from contenders.plain_model import PlainTransformer
+
+    widths = {"d_model": 11, "num_heads": 2, "d_k": 3, "d_v": 5, "d_ff": 13, "num_layers": 2}
+    rest = {"position": "sinusoidal", "norm": "pre", "dropout": 0.0, "tie_embeddings": False, "dtype": "float32"}
+    ours = model.build("transformer", source_vocab=17, target_vocab=19, score="scaled_dot", pad=PAD, **widths, **rest)
+    plain = PlainTransformer(17, 19, **widths, pad=PAD)
+    rng = np.random.default_rng(0)
+    source_bs, input_bt = rng.integers(3, 17, (3, 7)), rng.integers(3, 19, (3, 5))
+    source_bs[1, 4:] = PAD
+    params = ours.init(jax.random.key(0), source_bs, input_bt, deterministic=True)
+    same = jax.tree.map(jnp.shape, plain.init(jax.random.key(0), source_bs, input_bt))
+    assert jax.tree.map(jnp.shape, params) == same
+    np.testing.assert_allclose(
+        plain.apply(params, source_bs, input_bt),
+        ours.apply(params, source_bs, input_bt, deterministic=True),
+        atol=1e-5,
+    )
+
+
+def test_engine_gives_all_contenders_the_same_sizes():
+    ours, plain, threads, processes, _ = engine.contenders(128, 64, 1.0, "python")
+    assert ours.specs == plain.specs
+    assert {"model.d_model=128", "model.d_k=64", "model.d_v=64", "model.d_ff=256"} <= set(ours.specs[0]["knobs"])
+    assert len(processes.specs) == len(os.sched_getaffinity(0)) == threads.specs[0]["threads"]
+    assert [one.name for one in engine.contenders(64, 64, 1.0, "python")][2:6] == [
+        "pytorch_threads",
+        "pytorch_processes",
+        "pytorch_nn_threads",
+        "pytorch_nn_processes",
+    ]
+    for spec in (*threads.specs, *processes.specs):
+        assert spec["sizes"] == {"d_model": 128, "d_k": 64, "d_v": 64, "d_ff": 256, "heads": 1, "layers": 1}
+
+
+# The command line
+
+
+def test_an_unknown_section_is_one_line():
+    done = command("engin")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no section 'engin'; choose from engine, scores, startup")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_repeats_are_refused():
+    done = command("scores", "--repeats=0")
+    assert (done.returncode, done.stderr) == (2, "error: --repeats=0: must be at least 1\n")
+
+
+def test_help_explains_the_sections():
+    done = command("--help")
+    assert done.returncode == 0
+    for section in ("engine", "scores", "startup"):
+        assert f"\n{section}\n  " in done.stdout
+
+
+@pytest.mark.slow
+def test_scores_measured_once(tmp_path, subprocess_environment):
+    file = tmp_path / "rows.json"
+    done = command("scores", "--quick", "--python=/no/such/python", f"--json={file}", env=subprocess_environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[1:] == [
+        f"{name}: /no/such/python: No such file or directory; make bench-setup, or name another with --python"
+        for name in ("keras", "pytorch")
+    ]
+    assert "length  d_k  blocked  plain" in done.stdout
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {row["contender"] for row in rows if row["quantity"] == "score"} == {"blocked", "plain", "dot", "scaled_dot"}
+    assert all(row["value"] > 0 for row in rows if row["unit"] == "ms")
