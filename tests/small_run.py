@@ -34,6 +34,7 @@ RUN = RunSettings(
     select="loss",
     devices=0,
     patience=600.0,
+    memory_gb=0.0,
 )
 MODEL = {
     "score": "scaled_dot",

@@ -28,8 +28,8 @@ def line(monkeypatch, tmp_path, capsys):
     def run(*arguments):
         got = {}
 
-        def study(plan, path, *, overwrite):
-            got.update(plan=plan, path=path, overwrite=overwrite)
+        def study(plan, path, *, overwrite, profile):
+            got.update(plan=plan, path=path, overwrite=overwrite, profile=profile)
             return 0
 
         def dry(plan):
@@ -76,7 +76,17 @@ def test_help_is_instant_complete_and_free_of_jax(tmp_path):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (done.returncode, done.stderr) == (0, "[]\n")
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
-    for flag in ("config", "workdir", "config.SECTION.KNOB", "sweep", "only", "dry_run", "overwrite", "help"):
+    for flag in (
+        "config",
+        "workdir",
+        "config.SECTION.KNOB",
+        "sweep",
+        "only",
+        "dry_run",
+        "overwrite",
+        "profile",
+        "help",
+    ):
         assert f"--{flag}" in done.stdout
     for config in CONFIGS:
         assert f"  {config} " in done.stdout
@@ -126,10 +136,12 @@ def test_everything_reaches_the_loop(line):
         "--only",
         "d_k=5,score=scaled_dot",
         "--overwrite",
+        "--profile",
     )
     assert status == 0
     assert got["path"] == Path("a b/ü")
     assert got["overwrite"] is True
+    assert got["profile"] is True
     assert [cell.name for cell in got["plan"].cells] == ["score=dot,d_k=3,d_v=7", "score=scaled_dot,d_k=5,d_v=7"]
     assert got["plan"].cells[0].run.steps == 40
     assert [lane.seed for lane in got["plan"].lanes] == [1, 2]

@@ -38,7 +38,8 @@ def test_accelerators_hold_all_their_lanes_at_once_and_share_the_time():
         estimate(cell, run, tasks[cell.name], 8, layout, RATES)
         for layout in (Layout("gpu", 1, 1, "vmap"), Layout("gpu", 2, 1, "vmap"), Layout("cpu", 1, 1, "map"))
     )
-    assert one.memory == two.memory > core.memory
+    assert one.memory > core.memory
+    assert one.memory < two.memory < 1.01 * one.memory  # each device has the batches
     assert one.seconds - COMPILE_SECONDS == pytest.approx(2 * (two.seconds - COMPILE_SECONDS))
     assert one.seconds == core.seconds
 

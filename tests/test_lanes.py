@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -148,16 +150,32 @@ def test_evaluation_gives_the_same_on_one_device_as_on_two(run, devices):
         np.testing.assert_allclose(one[name], two[name], rtol=1e-6)
 
 
-def test_one_program_serves_every_count_of_updates(run, devices):
+@pytest.fixture
+def lowered(monkeypatch):
+    """What `watch` saw a group's updates lowered for."""
+    seen = []
+
+    def watch(group: Lanes) -> list:
+        updates = group._updates
+        lower = SimpleNamespace(lower=lambda *args: seen.append(args) or updates.lower(*args))
+        monkeypatch.setattr(group, "_updates", lower)
+        return seen
+
+    return watch
+
+
+def test_one_program_serves_every_count_of_updates(run, devices, lowered):
     group = Lanes(run, THREE, devices)
+    seen = lowered(group)
     state = group.init()
     for count in (1, 2, 8, 5):
         state = group.update(state, batches(group.seeds, 0, count), count)
-    assert group._updates._cache_size() == 1
+    assert len(seen) == 1
 
 
-def test_every_shape_of_a_batch_is_compiled_once(run, devices):
+def test_every_shape_of_a_batch_is_compiled_once(run, devices, lowered):
     group = Lanes(run, THREE, devices)
+    seen = lowered(group)
     state = group.init()
     for _ in range(3):
         for width in (7, 5, 6):
@@ -165,7 +183,7 @@ def test_every_shape_of_a_batch_is_compiled_once(run, devices):
             state = group.update(state, cut, 2)
             state = group.after_evaluation(state, group.evaluate(state.params, batch(7, 0))[0])
     state = group.update(group.from_host(group.to_host(state)), batches(group.seeds, 0, 2), 2)
-    assert group._updates._cache_size() == 3
+    assert len(seen) == 3
     assert group._evaluate._cache_size() == group._after_evaluation._cache_size() == 1
 
 

@@ -13,6 +13,7 @@ import pytest
 from train.errors import UserError
 from train.log import read_config, write_config
 from train.plan import Lane, Plan, make_plan
+from train.record import find
 from train.workdir import open_workdir
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,6 +80,7 @@ def study(tmp_path):
     opened(path)
     (path / "metrics.jsonl").write_text('{"cell": "score=dot,d_k=3"}\n')
     (path / "cells" / "score=dot,d_k=3").mkdir(parents=True)
+    (path / "profile" / "plugins").mkdir(parents=True)
     (path / "report.html").write_text("<p>")
     (path / "notes.txt").write_text("mine")
     return path
@@ -159,6 +161,29 @@ def test_free_knobs_may_change_and_are_recorded(study):
     record = read_config(study)
     assert record["config"]["run"]["checkpoint_every"] == 7
     assert all(cell["settings"]["run"]["chunk_steps"] == 3 for cell in record["cells"])
+
+
+def test_a_record_without_a_limit_of_memory_goes_on_and_is_read(study):
+    record = read_config(study)
+    for settings in (record["config"], *(cell["settings"] for cell in record["cells"])):
+        del settings["run"]["memory_gb"]
+    write_config(study, record)
+    assert find(study, "score=dot,d_k=3", 1).cell.run.memory_gb == 0
+    opened(study, "run.memory_gb=2")
+    assert find(study, "score=dot,d_k=3", 1).cell.run.memory_gb == 2
+
+
+def test_new_lanes_are_split_as_asked_and_old_ones_stay(tmp_path):
+    def halves(lanes: int) -> list[int]:
+        return [lanes - lanes // 2, lanes // 2]
+
+    for seeds, expected in (("0,1,2", [0, 0, 1]), ("0,1,2,3,4", [0, 0, 1, 2, 3])):
+        asked = plan(f"lanes.seed={seeds}")
+        with open_workdir(tmp_path, asked, tasks(asked), layout, split=halves) as workdir:
+            assert [lane["group"] for lane in workdir.record["lanes"]] == expected
+            assert len(workdir.record["layouts"]) == len(workdir.groups) == expected[-1] + 1
+    with open_workdir(tmp_path, asked, tasks(asked), layout, split=lambda lanes: pytest.fail("nothing is new")):
+        pass
 
 
 def test_cells_can_be_added_and_stay(study):

@@ -33,6 +33,8 @@ stopped; with more cells, rates or seeds it runs those that are missing.
   --only AXIS=VALUE          runs the cells that match; repeatable: --only score=dot --only score=scaled_dot,d_k=4
   --dry_run                  prints cells, lanes and what they cost, and stops
   --overwrite                starts anew: removes the study that the workdir holds
+  --profile                  traces a few updates of the cell trained first into WORKDIR/profile, prints which
+                             operations took longest, and trains on
   --flagfile=FILE            reads flags from a file, one a line, written with =: --sweep=model.d_k=4,64
   --help                     this text
 
@@ -49,6 +51,7 @@ def make_flags() -> flags.FlagValues:
     flags.DEFINE_multi_string("only", [], "cells to run", flag_values=values)
     flags.DEFINE_bool("dry_run", False, "print and stop", flag_values=values)
     flags.DEFINE_bool("overwrite", False, "start anew", flag_values=values)
+    flags.DEFINE_bool("profile", False, "trace a chunk", flag_values=values)
     flags.DEFINE_bool("help", False, "print help", flag_values=values, short_name="h")
     return values
 
@@ -111,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
 
     if values.dry_run:
         return loop.dry_run(plan)
-    return loop.run_study(plan, Path(values.workdir), overwrite=values.overwrite)
+    return loop.run_study(plan, Path(values.workdir), overwrite=values.overwrite, profile=values.profile)
 
 
 def main() -> int:

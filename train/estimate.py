@@ -1,21 +1,20 @@
 """What a plan will take, for --dry_run: parameters, memory, disk and time, before anything is compiled or written.
 
-Parameters and the state's size are exact. Memory adds the largest temporary tensors, by their sizes, of all lanes that
-run at once: more than is needed. Time comes from XLA's count of operations of one update and the rates that this
-machine reaches just now on a matrix product and on tanh; evaluations and compilation are put on top by a fixed share.
-It tells minutes from hours, not more.
+Parameters and the state's size are exact; memory is that of the largest group of lanes (train/memory.py). Time comes
+from XLA's count of operations of one update and the rates that this machine reaches just now on a matrix product and on
+tanh; evaluations and compilation are put on top by a fixed share. It tells minutes from hours, not more.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from model import SCORES
 from train.lanes import Layout
+from train.memory import nbytes, need, state_of
 from train.plan import Cell, Plan
 from train.progress import clock
 from train.step import Knobs, Run
@@ -60,45 +59,44 @@ def measure_rates() -> Rates:
     return Rates(2 * 1024**3 / best_seconds(lambda x: x @ x, square), 1024**2 / best_seconds(jnp.tanh, square))
 
 
-def _bytes(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+def estimate(
+    cell: Cell, run: Run, task: Task, lanes: int, layout: Layout, rates: Rates, groups: Sequence[int] = ()
+) -> Estimate:
+    """Of one cell with so many lanes. Traces one update; compiles nothing.
 
-
-def estimate(cell: Cell, run: Run, task: Task, lanes: int, layout: Layout, rates: Rates) -> Estimate:
-    """Of one cell with so many lanes. Traces one update; compiles nothing."""
+    groups: sizes of the groups that the lanes train in, one after another; () = all at once.
+    layout: of the largest group.
+    """
+    groups = groups or (lanes,)
     knobs = Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32))
-    state = jax.eval_shape(run.init, knobs)
+    state = state_of(run)
     widths = np.mean([task.shape(step) for step in range(min(cell.run.steps, 64))], axis=0).round().astype(int)
     sides: list[Any] = [jax.ShapeDtypeStruct((cell.run.batch_size, int(width)), jnp.int32) for width in widths]
     batch = Batch(*sides)
     cost = jax.jit(run.update).lower(state, batch, knobs).cost_analysis() or {}
-    model = cell.model
-    rows = max(cell.run.batch_size // layout.data_shards, cell.run.eval_batch_size)
-    scores = rows * model.num_heads * int(widths.max()) ** 2
-    logits = rows * int(widths[1]) * task.target_vocab
-    hidden = scores * (model.d_k if SCORES[model.score].parameters else 1)  # a score with a hidden layer of that width
-    temporary = 4 * (4 * logits + model.num_layers * 3 * 3 * hidden)
-    at_once = min(lanes, layout.lane_shards) if layout.order == "map" else lanes
     # The rates are those of all cores of a CPU, but of one accelerator.
     shards = 1 if layout.platform == "cpu" else layout.lane_shards * layout.data_shards
     update = cost.get("flops", 0.0) / (MATRIX_SHARE * rates.flops)
     update += cost.get("transcendentals", 0.0) / rates.transcendentals
     return Estimate(
         parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
-        memory=lanes * _bytes(state) + at_once * temporary,
-        disk=lanes * _bytes(state),
-        seconds=COMPILE_SECONDS + lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
+        memory=need(cell, run, task, layout, state).total(max(groups), layout),
+        disk=lanes * nbytes(state),
+        seconds=len(set(groups)) * COMPILE_SECONDS + lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
     )
 
 
-def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], layout: Layout) -> str:
-    """The cells and lanes of a plan as text, with an estimate for each cell and for all."""
+def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups: Sequence[int], layout: Layout) -> str:
+    """The cells and lanes of a plan as text, with an estimate for each cell and for all.
+
+    groups: sizes of the groups that the lanes train in. layout: of the largest.
+    """
     rates = measure_rates()
     rows = [("cell", "lanes", "updates", "parameters", "memory MB", "disk MB", "time")]
     total = Estimate(0, 0, 0, 0.0)
     print(f"estimating {len(plan.cells)} cells, about a second each", flush=True)
     for cell in plan.cells:
-        one = estimate(cell, runs[cell.name], tasks[cell.name], len(plan.lanes), layout, rates)
+        one = estimate(cell, runs[cell.name], tasks[cell.name], len(plan.lanes), layout, rates, groups)
         total = Estimate(0, max(total.memory, one.memory), total.disk + one.disk, total.seconds + one.seconds)
         rows.append(
             (
@@ -121,4 +119,8 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], layout
         for row in rows
     ]
     lanes = "  ".join(f"{lane.lane}: lr {lane.lr:g} seed {lane.seed}" for lane in plan.lanes)
-    return "\n".join([*lines, "", f"lanes of each cell: {lanes}", "times are rough; nothing was compiled or written"])
+    lines += ["", f"lanes of each cell: {lanes}"]
+    if len(groups) > 1:
+        sizes = ", ".join(map(str, groups))
+        lines.append(f"they train in {len(groups)} groups, one after another, of {sizes} lanes (run.memory_gb)")
+    return "\n".join([*lines, "times are rough; nothing was compiled or written"])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.stages import Compiled, Wrapped
 
 from train.errors import UserError
 from train.plan import Lane
@@ -99,6 +100,7 @@ class Lanes:
         )
         self._row_r = self._put(np.array([self.seeds.index(lane.seed) for lane in padded], np.int32))
         self._run = run
+        self._compiled: dict[tuple[tuple[int, ...], tuple[int, ...]], Compiled] = {}
         order = self.layout.order
         self._updates = self._program(self._some_updates, "rrr--", order, donate=0)
         self._evaluate = self._program(run.evaluate, "r-", order)
@@ -108,18 +110,24 @@ class Lanes:
     def _put(self, tree: Any) -> Any:
         return jax.device_put(tree, NamedSharding(self._mesh, PartitionSpec("lane")))
 
-    def _put_batch(self, batch: Batch, row_axis: int) -> Batch:
-        """A batch on the devices: its rows split over the "data" axis where that has several."""
+    def _batch_sharding(self, batch: Batch, row_axis: int) -> NamedSharding:
+        """How a batch lies on the devices: its rows split over the "data" axis where that has several."""
         split = batch.source_bs.shape[row_axis] % self.layout.data_shards == 0
-        spec = PartitionSpec(*(None,) * row_axis, "data") if split else PartitionSpec()
-        return jax.device_put(batch, NamedSharding(self._mesh, spec))
+        return NamedSharding(self._mesh, PartitionSpec(*(None,) * row_axis, "data") if split else PartitionSpec())
 
-    def _program(self, one: Callable, axes: str, order: str, donate: int | None = None) -> Callable:
+    def _put_batch(self, batch: Batch, row_axis: int) -> Batch:
+        return jax.device_put(batch, self._batch_sharding(batch, row_axis))
+
+    def _program(self, one: Callable, axes: str, order: str, donate: int | None = None) -> Wrapped:
         """Compile `one`, a function of one lane, for all: arguments marked r have the lane axis, - are shared."""
 
         def local(*args: Any) -> Any:
             carried = [arg for arg, axis in zip(args, axes, strict=True) if axis == "r"]
             shared = [arg for arg, axis in zip(args, axes, strict=True) if axis == "-"]
+            if order == "map" and len(jax.tree.leaves(carried)[0]) == 1:
+                # Without the loop the state is updated in place; with it, a copy goes in and one comes out.
+                alone = one(*jax.tree.map(lambda x: x[0], carried), *shared)
+                return jax.tree.map(lambda x: x[None], alone)
             if order == "map":
                 return jax.lax.map(lambda mine: one(*mine, *shared), tuple(carried))
             return jax.vmap(lambda *mine: one(*mine, *shared))(*carried)
@@ -150,6 +158,24 @@ class Lanes:
         states = [state_of_seed[lane.seed] for lane in self.lanes]
         return self.from_host(jax.tree.map(lambda *one: np.stack(one), *states))
 
+    def program(self, state: State, batches: Batch) -> Compiled:
+        """The program of `update` for batches of this shape, compiled when it is first asked for."""
+        shape = batches.source_bs.shape, batches.target_bt.shape
+        if shape not in self._compiled:
+            sharding = self._batch_sharding(batches, row_axis=2)
+            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), batches)
+            lowered = self._updates.lower(state, self._knobs_r, self._row_r, like, np.int32(0))
+            self._compiled[shape] = lowered.compile()
+        return self._compiled[shape]
+
+    def memory(self, program: Compiled) -> int:
+        """Bytes that a program takes of all devices while it runs, by XLA's account; 0 where that gives none."""
+        account = program.memory_analysis()
+        if account is None:
+            return 0
+        device = account.argument_size_in_bytes + account.output_size_in_bytes + account.temp_size_in_bytes
+        return (device - account.alias_size_in_bytes) * self.layout.lane_shards * self.layout.data_shards
+
     def update(self, state: State, batches: Batch, count: int) -> State:
         """The state after `count` more updates. `state` is donated: its arrays are gone afterwards.
 
@@ -159,7 +185,8 @@ class Lanes:
             the chunk are used.
           count: at most chunk.
         """
-        return self._updates(state, self._knobs_r, self._row_r, self._put_batch(batches, row_axis=2), np.int32(count))
+        program = self.program(state, batches)
+        return program(state, self._knobs_r, self._row_r, self._put_batch(batches, row_axis=2), np.int32(count))
 
     def evaluate(self, params: Any, batch: Batch) -> tuple[Evaluation, np.ndarray]:
         """Counts of every lane over one batch of an evaluation set, and the decoded tokens [r, b, max_target]."""

@@ -1,14 +1,16 @@
 """The host's loop over cells and chunks: the ONLY file that decides when."""
 
+import contextlib
 import functools
 import operator
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.stages import Compiled
 
 from train.cells import cell_folder, checkpoint_folder, make_runs, make_tasks
 from train.checkpoint import Checkpoints
@@ -18,8 +20,10 @@ from train.estimate import table
 from train.lanes import Lanes, Layout, choose_layout, start_backend
 from train.log import METRICS as METRICS_FILE
 from train.log import MetricsLog, read_rows
+from train.memory import GB, available, make_split, room
 from train.pace import Pace
 from train.plan import Cell, Lane, Plan
+from train.profile import Recorder
 from train.progress import Progress
 from train.report.tables import summary
 from train.rows import best_in_words, make_rows
@@ -42,15 +46,15 @@ class Chunk(NamedTuple):
     tokens: int
 
 
-def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
+def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False) -> int:
     """Train what the plan asks for and the workdir lacks; return the exit status.
 
-    0: finished, or nothing left to do. 128 + n: stopped by signal n, resumable.
+    0: finished, or nothing left to do. 128 + n: stopped by signal n, resumable. `profile`: see train/profile.py.
 
     Raises:
       UserError: bad data, an unusable or foreign workdir, a full disk.
     """
-    devices = start_backend(_devices(plan))
+    devices = start_backend(_shared(plan, "devices"))
     use_compilation_cache()
     tasks = make_tasks(plan, None if overwrite else path)
     runs = make_runs(plan, tasks)
@@ -58,7 +62,8 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
     def layout(lanes: int) -> dict[str, Any]:
         return _layout(plan, lanes, devices)._asdict()
 
-    with open_workdir(path, plan, tasks, layout, overwrite=overwrite, environment=describe()) as workdir:
+    split = _split(plan, runs, tasks, devices)
+    with open_workdir(path, plan, tasks, layout, overwrite=overwrite, environment=describe(), split=split) as workdir:
         rows = read_rows(workdir.path)
         todo = [
             (cell, index, lanes)
@@ -67,7 +72,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
             if lanes and not is_finished(rows, cell, lanes)
         ]
         if not todo:
-            print(f"nothing left to do: {workdir.path} holds the whole study")
+            print(f"nothing left to do{' or to profile' if profile else ''}: {workdir.path} holds the whole study")
             return 0
         updates = sum(cell.run.steps for cell, _, _ in todo)
         with MetricsLog(workdir.path) as log, Progress(len(todo), updates) as progress, Stop() as stop:
@@ -77,7 +82,8 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool) -> int:
                 progress.say(line)
             for cell, index, lanes in todo:
                 group = Group(cell, lanes, runs[cell.name], tasks[cell.name], workdir.path, index, devices)
-                group.train(log, progress, stop)
+                group.train(log, progress, stop, Recorder(workdir.path) if profile else None)
+                profile = False
                 if stop.signal:
                     progress.say(f"stopped and saved in {workdir.path}; the same command goes on from there")
                     return 128 + stop.signal
@@ -90,10 +96,17 @@ def _layout(plan: Plan, lanes: int, devices: Sequence[jax.Device]) -> Layout:
     return choose_layout(lanes, plan.cells[0].run.batch_size, len(devices), devices[0].platform)
 
 
-def _devices(plan: Plan) -> int:
-    wanted = {cell.run.devices for cell in plan.cells}
+def _split(
+    plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], devices: Sequence[jax.Device]
+) -> Callable[[int], list[int]]:
+    limit = available(_shared(plan, "memory_gb"), devices)
+    return make_split(plan, runs, tasks, lambda lanes: _layout(plan, lanes, devices), len(devices), limit)
+
+
+def _shared(plan: Plan, knob: str) -> Any:
+    wanted = {getattr(cell.run, knob) for cell in plan.cells}
     if len(wanted) > 1:
-        raise UserError("run.devices cannot differ between cells: all share one process; give one value")
+        raise UserError(f"run.{knob} cannot differ between cells: all share one process; give one value")
     return wanted.pop()
 
 
@@ -137,8 +150,9 @@ class Group:
         self._lanes = Lanes(run, lanes, devices)
         self._watchdog = Watchdog(cell.run.patience)
         self._pace = Pace()
+        self._memory = room(available(cell.run.memory_gb, devices), self._lanes.layout, len(devices))
 
-    def train(self, log: MetricsLog, progress: Progress, stop: Stop) -> None:
+    def train(self, log: MetricsLog, progress: Progress, stop: Stop, recorder: Recorder | None = None) -> None:
         """Make the updates, evaluations and checkpoints that are still missing, then test; or stop on a signal.
 
         Rows of an evaluation are on disk before the checkpoint that follows it: what is resumed writes each row once.
@@ -152,15 +166,22 @@ class Group:
         saved_at, since = step, time.monotonic()
         pending = self._chunk(step)
         while step < run.steps and not stop.signal:
-            chunk, started = pending, time.monotonic()
-            with self._watchdog.watching():
-                state = self._lanes.update(state, chunk.batches, chunk.updates)
-                step += chunk.updates
-                pending = self._chunk(step)  # made while the devices are busy
-                jax.block_until_ready(state.step)
-            lanes = len(self._lanes.lanes)
-            self._pace.took(time.monotonic() - started, chunk.updates, lanes, chunk.tokens, chunk.shape)
+            chunk = pending
+            last = step + chunk.updates == run.steps
+            with recorder.around(chunk.updates, chunk.shape, last=last) if recorder else contextlib.nullcontext():
+                started = time.monotonic()
+                with self._watchdog.watching():
+                    program = self._program(state, chunk, progress)
+                    state = self._lanes.update(state, chunk.batches, chunk.updates)
+                    step += chunk.updates
+                    pending = self._chunk(step)  # made while the devices are busy
+                    jax.block_until_ready(state.step)
+                seconds = time.monotonic() - started
+            self._pace.took(seconds, chunk.updates, len(self._lanes.lanes), chunk.tokens, chunk.shape)
             progress.advance(chunk.updates)
+            if recorder and recorder.updates:
+                progress.say(recorder.table(program.as_text() or ""))
+                recorder = None
             if step % run.eval_every == 0 or step == run.steps:
                 state, rows = self._evaluate(state, step, time.monotonic() - since)
                 log.append(rows)
@@ -176,6 +197,20 @@ class Group:
             if not stop.signal:
                 log.append(self._test(state, step))
         checkpoints.close()
+        if recorder:
+            progress.say(f"profile: {self._cell.name} had no chunk that compiled nothing; give it more run.steps")
+
+    def _program(self, state: State, chunk: Chunk, progress: Progress) -> Compiled:
+        """What will make a chunk's updates; a line where it needs more memory than there is and than any before."""
+        program = self._lanes.program(state, chunk.batches)
+        needed = self._lanes.memory(program)
+        if needed > self._memory:
+            progress.say(
+                f"{self._cell.name}: these lanes need {needed / GB:.3g} GB together, more than the"
+                f" {self._memory / GB:.3g} GB of run.memory_gb ({self._cell.run.memory_gb:g}); going on"
+            )
+            self._memory = needed
+        return program
 
     def _begin(self, checkpoints: Checkpoints, progress: Progress) -> tuple[int, State]:
         restored = checkpoints.newest(self._lanes.like())
@@ -276,8 +311,10 @@ class Group:
 
 def dry_run(plan: Plan) -> int:
     """Print what the plan would do, and stop: return 0."""
-    devices = start_backend(_devices(plan))
+    devices = start_backend(_shared(plan, "devices"))
     tasks = make_tasks(plan, None)
+    runs = make_runs(plan, tasks)
+    sizes = _split(plan, runs, tasks, devices)(len(plan.lanes))
     print("".join(line + "\n" for line in notes(tasks.values())), end="")
-    print(table(plan, make_runs(plan, tasks), tasks, _layout(plan, len(plan.lanes), devices)))
+    print(table(plan, runs, tasks, sizes, _layout(plan, max(sizes), devices)))
     return 0

@@ -61,8 +61,12 @@ def merge(
     tasks: Mapping[str, Task],
     layout: Callable[[int], Mapping[str, Any]],
     environment: Mapping[str, Any],
+    split: Callable[[int], Sequence[int]],
 ) -> tuple[Record, list[tuple[Lane, ...]]]:
-    """The record extended by a plan, and the groups of lanes to run. Raises UserError where the two do not agree."""
+    """The record extended by a plan, and the groups of lanes to run. Raises UserError where the two do not agree.
+
+    `split`: from the number of lanes that are new to the sizes of their groups; asked only where there are some.
+    """
     if old is not None:
         _refuse_other(folder, old["config"], plan.config)
     cells = {entry["cell"]: entry for entry in old["cells"]} if old else {}
@@ -80,9 +84,10 @@ def merge(
     lanes = list(old["lanes"]) if old else []
     known = {(lane["lr"], lane["seed"]) for lane in lanes}
     added = max((lane["group"] for lane in lanes), default=-1) + 1
-    for lane in plan.lanes:
-        if (lane.lr, lane.seed) not in known:
-            lanes.append({"lane": len(lanes), "lr": lane.lr, "seed": lane.seed, "group": added})
+    new = [lane for lane in plan.lanes if (lane.lr, lane.seed) not in known]
+    numbers = [added + group for group, size in enumerate(split(len(new)) if new else ()) for _ in range(size)]
+    for lane, group in zip(new, numbers, strict=True):
+        lanes.append({"lane": len(lanes), "lr": lane.lr, "seed": lane.seed, "group": group})
     groups = _groups(lanes, plan)
     layouts = list(old["layouts"]) if old else []
     for group in range(len(layouts), len(groups)):

@@ -30,14 +30,20 @@ class Bound:
     most: int | None = None
 
 
-def _bounded(text: str, holds: Callable[[Any], bool], least: int = 0, most: int | None = None) -> Any:
+def _bounded(
+    text: str,
+    holds: Callable[[Any], bool],
+    least: int = 0,
+    most: int | None = None,
+    default: Any = dataclasses.MISSING,
+) -> Any:
     count = f" (at least {least} of them)" if least else f" (at most {most} of them)" if most else ""
-    return field(metadata={"bound": Bound(text + count, holds, least, most)})
+    return field(default=default, metadata={"bound": Bound(text + count, holds, least, most)})
 
 
-def at_least(low: int, *, least: int = 0) -> Any:
+def at_least(low: int, *, least: int = 0, default: Any = dataclasses.MISSING) -> Any:
     """A number >= low."""
-    return _bounded(f"at least {low}", lambda x: x >= low, least)
+    return _bounded(f"at least {low}", lambda x: x >= low, least, default=default)
 
 
 def above(low: int, *, least: int = 0) -> Any:
@@ -140,6 +146,7 @@ class RunSettings:
     select: str = named()
     devices: int = at_least(0)
     patience: float = above(0)
+    memory_gb: float = at_least(0, default=0.0)  # the default stands for config.json of versions without the knob
 
 
 SECTIONS: dict[str, type] = {
@@ -150,8 +157,9 @@ SECTIONS: dict[str, type] = {
     "run": RunSettings,
 }
 
-# Knobs that never change a result, so a study may go on with other values of them.
-FREE = frozenset({"run.checkpoint_every", "run.chunk_steps", "run.patience"})
+# Knobs that never change a result, so a study may go on with other values of them. run.memory_gb decides which lanes
+# train together, which may change last bits: of those that a launch adds, the others keep their groups.
+FREE = frozenset({"run.checkpoint_every", "run.chunk_steps", "run.patience", "run.memory_gb"})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,16 +16,18 @@ from train.record import ELSEWHERE, Record, merge, read
 from train.tasks import Task
 
 LOCK = ".lock"
+PROFILE = "profile"  # folder of what --profile records
 REMOVING = ".removing"  # stands there while --overwrite removes a study
 HALF_WRITTEN = (f".{CONFIG}.tmp", f".{METRICS}.tmp")  # by a process that was killed
-CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", "report.html")  # what a study leaves, --overwrite removes
+# What a study leaves, --overwrite removes.
+CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", PROFILE, "report.html")
 
 
 class Workdir:
     """The folder of a study, locked for this process until the end of a `with` block, of this object or of the process.
 
     path: the folder; it exists and can be written to.
-    groups: by number, the lanes that train together: 0 the first launch's, then those of each launch that added some.
+    groups: by number, the lanes that train together: the first launch's, then those of each launch that added some.
         A group is run whole or not at all: empty stands for one of whose lanes none was asked for.
     record: what config.json holds.
     """
@@ -43,6 +45,11 @@ class Workdir:
         self._unlock()
 
 
+def together(lanes: int) -> list[int]:
+    """All lanes in one group."""
+    return [lanes]
+
+
 def open_workdir(
     path: str | Path,
     plan: Plan,
@@ -51,6 +58,7 @@ def open_workdir(
     *,
     overwrite: bool = False,
     environment: Mapping[str, Any] | None = None,
+    split: Callable[[int], Sequence[int]] = together,
 ) -> Workdir:
     """Make a workdir for a plan, or open the one that is there, and write its config.json.
 
@@ -62,6 +70,7 @@ def open_workdir(
       overwrite: remove what a study has left there, and nothing else, and start anew.
       environment: more keys of config.json: versions, device, git. The first launch's stand; another launch's that
         differ are listed under "other_environments".
+      split: from a number of lanes to the sizes of the groups that they train in; may refuse by UserError.
 
     Raises:
       UserError: a folder that cannot be used, that is in use, that holds something else or another study.
@@ -70,6 +79,8 @@ def open_workdir(
     try:
         _refuse_undecoded(folder)
         _refuse_foreign(folder, overwrite)
+        if overwrite or not (folder / CONFIG).exists():
+            split(len(plan.lanes))  # refuses lanes that do not fit before anything is made or removed
         folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
         try:
@@ -78,7 +89,7 @@ def open_workdir(
             elif (folder / REMOVING).exists():
                 raise UserError(f"{folder} is half removed by an --overwrite that was killed; add --overwrite again")
             old = read(folder)
-            record, groups = merge(folder, old, plan, tasks, layout, dict(environment or {}))
+            record, groups = merge(folder, old, plan, tasks, layout, dict(environment or {}), split)
             if record != old:
                 write_config(folder, record)
         except BaseException:

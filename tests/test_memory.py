@@ -1,0 +1,144 @@
+"""How much memory a cell's lanes need, as estimated and as XLA accounts for it, and the groups that follow."""
+
+import types
+
+import jax
+import pytest
+from conftest import ROOT
+
+from model import SCORES
+from model.additive import TILE_CPU
+from train.cells import make_runs, make_tasks
+from train.errors import UserError
+from train.lanes import Lanes, Layout, choose_layout
+from train.memory import GB, SHARE, Need, available, even_sizes, make_split, need, room
+from train.plan import make_plan
+from train.tasks import Batch
+
+
+def made(*overrides: str, score: str = "dot"):
+    plan = make_plan(ROOT / "configs" / "smoke.py", overrides, [f"model.score={score}"])
+    tasks = make_tasks(plan, None)
+    return plan, make_runs(plan, tasks), tasks
+
+
+def layout(lanes: int) -> Layout:
+    return choose_layout(lanes, 8, 2, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("lanes", "groups", "shards", "sizes"),
+    [
+        (9, 1, 2, [9]),
+        (9, 2, 2, [5, 4]),
+        (8, 2, 4, [4, 4]),
+        (12, 2, 4, [8, 4]),
+        (12, 3, 4, [4, 4, 4]),
+        (25, 4, 2, [7, 6, 6, 6]),
+        (5, 4, 2, [2, 1, 1, 1]),
+        (3, 3, 8, [1, 1, 1]),
+    ],
+)
+def test_groups_are_even_and_fill_the_shards_where_they_can(lanes, groups, shards, sizes):
+    assert even_sizes(lanes, groups, shards) == sizes
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 8])
+def test_groups_take_every_lane_once(shards):
+    for lanes in range(1, 27):
+        for groups in range(1, lanes + 1):
+            sizes = even_sizes(lanes, groups, shards)
+            assert (len(sizes), sum(sizes)) == (groups, lanes)
+            assert min(sizes) >= 1
+
+
+def test_cores_hold_two_states_a_lane_and_work_on_one_accelerators_on_all():
+    one = Need(state=1000, temporary=100, batches=1)
+    assert one.total(8, Layout("cpu", 2, 1, "map")) == 2 * (2 * 4 * 1000 + 100 + 8)
+    assert one.total(8, Layout("gpu", 2, 1, "vmap")) == 2 * (4 * 1000 + 4 * 100 + 8)
+    assert one.total(3, Layout("gpu", 2, 2, "vmap")) == 4 * (2 * 1000 + 2 * 100 + 3)
+
+
+CELLS = [
+    ("model.d_k=64", "task.max_length=23", "run.batch_size=64"),
+    ("model.d_ff=301", "model.num_heads=3", "model.dropout=0.1", "task.symbols=499", "run.batch_size=4"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("overrides", CELLS)
+def test_the_estimate_is_not_below_what_the_programs_need(score, overrides):
+    plan, runs, tasks = made("lanes.seed=0,1,2", *overrides, score=score)
+    (cell,) = plan.cells
+    task = tasks[cell.name]
+    lanes = Lanes(runs[cell.name], plan.lanes, jax.devices())
+    state = lanes.from_host(lanes.like())
+    rows = (3, 10, cell.run.batch_size)
+    batches = Batch(*(jax.numpy.zeros((*rows, width), int) for width in task.shape(0)))
+    estimated = need(cell, runs[cell.name], task, lanes.layout).total(3, lanes.layout)
+    assert 1000 < lanes.memory(lanes.program(state, batches)) <= estimated
+    evaluated = lanes._evaluate.lower(state.params, task.evaluation("valid").batches[0]).compile()
+    assert lanes.memory(evaluated) <= estimated
+
+
+def test_of_the_additive_scores_hidden_layer_only_a_tile_counts():
+    def temporary(width: int, platform: str) -> int:
+        plan, runs, tasks = made(f"model.d_k={width}", score="additive")
+        (cell,) = plan.cells
+        return need(cell, runs[cell.name], tasks[cell.name], Layout(platform, 1, 1, "map")).temporary
+
+    # 32 sentences of 6 x 6 pairs x 512 are four and a half tiles of a core, and not one of an accelerator: 4 arrays of
+    # 4 bytes a number.
+    assert temporary(512, "gpu") - temporary(512, "cpu") == 4 * 4 * (32 * 6 * 6 * 512 - TILE_CPU)
+    assert temporary(8, "gpu") == temporary(8, "cpu")
+
+
+def test_parts_of_a_batch_need_less():
+    sizes = []
+    for accumulate in (1, 8):
+        plan, runs, tasks = made("run.batch_size=256", f"optim.accumulate={accumulate}")
+        (cell,) = plan.cells
+        sizes.append(need(cell, runs[cell.name], tasks[cell.name], layout(1)).temporary)
+    assert sizes[1] < sizes[0] / 4
+
+
+def split_at(lanes: int, share: float = 1.0, score: str = "dot,additive"):
+    """A split under a limit that so many lanes of the hungriest cell just keep."""
+    plan, runs, tasks = made("model.d_k=64", score=score)
+    needs = [need(cell, runs[cell.name], tasks[cell.name], layout(lanes)) for cell in plan.cells]
+    limit = share * max(one.total(lanes, layout(lanes)) for one in needs)
+    return make_split(plan, runs, tasks, layout, 2, limit)
+
+
+def test_lanes_are_split_into_the_fewest_groups_that_fit():
+    assert split_at(4)(4) == [4]
+    assert split_at(4, 0.999)(4) == [2, 2]
+    assert split_at(2)(6) == [2, 2, 2]
+    assert split_at(2)(5) == [2, 2, 1]
+    assert split_at(1)(3) == [1, 1, 1]
+
+
+def test_a_lane_that_does_not_fit_is_refused_in_a_line_with_the_remedy():
+    with pytest.raises(UserError) as caught:
+        split_at(1, 0.999)(4)
+    line = str(caught.value)
+    assert line.startswith("cell score=additive needs up to 0.00")
+    assert "GB of run.memory_gb (0)" in line
+    for remedy in ("smaller run.batch_size", "larger optim.accumulate", "more run.memory_gb"):
+        assert remedy in line
+    assert "\n" not in line
+
+
+def test_the_limit_is_what_was_given_or_most_of_what_is_there():
+    accelerator = types.SimpleNamespace(platform="gpu", memory_stats=lambda: {"bytes_limit": 7000})
+    silent = types.SimpleNamespace(platform="tpu", memory_stats=lambda: None)
+    assert available(1.5, [accelerator]) == 1.5 * GB
+    assert available(0.0, [accelerator] * 3) == pytest.approx(SHARE * 21000)
+    assert available(0.0, [silent]) == float("inf")
+    assert 1e8 < available(0.0, jax.devices()) < 1e14
+
+
+def test_accelerators_that_a_group_leaves_idle_lend_it_no_memory():
+    assert room(8.0, Layout("gpu", 2, 1, "vmap"), 8) == 2.0
+    assert room(8.0, Layout("cpu", 2, 1, "map"), 8) == 8.0

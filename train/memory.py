@@ -1,0 +1,188 @@
+"""What the lanes of a cell need of the devices' memory, and the groups that they train in so that it suffices.
+
+Estimated before anything is compiled or written. A lane's state is exact. Temporaries are counted by the tensors of one
+update and of one evaluation as if most of them lay in memory at once: an upper bound, two or three times what XLA needs
+where activations rule. All sizes are bytes, of all devices together; an accelerator has an equal share of them.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from model import SCORES
+from model.additive import TILE, TILE_CPU
+from train.errors import UserError
+from train.lanes import Layout
+from train.plan import Cell, Plan
+from train.schema import ModelSettings
+from train.step import Knobs, Run, State
+from train.tasks import Task
+
+GB = 1e9
+FLOAT = 4  # bytes; of a 16-bit dtype too, whose sums and gradients are float32
+SHARE = 0.8  # of what a device has, where no limit is given: the rest is for checkpoints on their way and for others
+SHAPES = 1000  # updates whose batches are looked at for the widest
+
+
+class Need(NamedTuple):
+    """Bytes. state: of one lane. temporary: of one lane at work. batches: of one chunk, of one seed, on one device."""
+
+    state: int
+    temporary: int
+    batches: int
+
+    def total(self, lanes: int, layout: Layout) -> int:
+        """Of so many lanes that train together, on all devices that they use."""
+        each = -(-lanes // layout.lane_shards)  # what does not fill the shards is made up with copies
+        # Lanes taken in turn lie in memory twice: as they were, and as they come out.
+        states, at_once = (2 * each, 1) if layout.order == "map" else (each, each)
+        device = states * self.state + at_once * self.temporary + lanes * self.batches
+        return device * layout.lane_shards * layout.data_shards
+
+
+def nbytes(tree: Any) -> int:
+    """Of all arrays of a tree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def state_of(run: Run) -> State:
+    """Shapes and types of one lane's state."""
+    return jax.eval_shape(run.init, Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32)))
+
+
+def need(cell: Cell, run: Run, task: Task, layout: Layout, state: State | None = None) -> Need:
+    """Of a cell whose batches are split as the layout says. `state`: that of `state_of`, where it is known."""
+    size = nbytes(state_of(run) if state is None else state)
+    shapes = [task.shape(step) for step in range(min(cell.run.steps, SHAPES))]
+    source, target = (max(widths) for widths in zip(*shapes, strict=True))
+    rows = -(-cell.run.batch_size // layout.data_shards)
+    most = TILE_CPU if layout.platform == "cpu" else TILE
+    update = _update(cell.model, -(-rows // cell.optim.accumulate), source, target, task.target_vocab, most)
+    evaluation = max(
+        _evaluation(
+            cell.model, len(batch.source_bs), batch.source_bs.shape[1], task.max_target, task.target_vocab, most
+        )
+        for split in ("valid", "test")
+        for batch in task.evaluation(split).batches
+    )
+    longest = min(cell.run.chunk_steps, cell.run.eval_every, cell.run.checkpoint_every, cell.run.steps)
+    # Of an update also gradients, their direction and the state that is to come, which may lie beside the old one.
+    temporary = max(2 * size + FLOAT * update, FLOAT * evaluation)
+    return Need(size, temporary, longest * rows * (source + target) * np.dtype(np.int32).itemsize)
+
+
+def _attention(model: ModelSettings, rows: int, queries: int, keys: int) -> int:
+    """Numbers of one attention, forwards and backwards, but for a hidden layer of its score."""
+    projected = model.num_heads * (model.d_k + model.d_v)
+    return rows * (
+        queries * 6 * model.d_model + (queries + keys) * 3 * projected + 8 * model.num_heads * queries * keys
+    )
+
+
+def _layer(model: ModelSettings, rows: int, source: int, target: int) -> int:
+    """Numbers of one layer of the encoder and one of the decoder, forwards and backwards."""
+    attentions = ((source, source), (target, target), (target, source))
+    feed_forward = rows * (source + target) * (4 * model.d_model + 4 * model.d_ff)
+    return feed_forward + sum(_attention(model, rows, *lengths) for lengths in attentions)
+
+
+def _tiles(model: ModelSettings, rows: int, pairs: int, most: int) -> int:
+    """Numbers of a score's hidden layer of width d_k, which has one tile at a time, and of its gradient."""
+    hidden = rows * model.num_heads * pairs * model.d_k if SCORES[model.score].parameters else 0
+    return 4 * min(hidden, max(most, model.d_k))
+
+
+def _update(model: ModelSettings, rows: int, source: int, target: int, vocab: int, most: int) -> int:
+    layers = model.num_layers * _layer(model, rows, source, target)
+    ends = rows * ((source + target) * 4 * model.d_model + target * 6 * vocab)
+    return layers + ends + _tiles(model, rows, max(source, target) ** 2, most)
+
+
+def _evaluation(model: ModelSettings, rows: int, source: int, target: int, vocab: int, most: int) -> int:
+    """Forwards only: a layer at a time, and the keys and values that decoding keeps of all."""
+    kept = 4 * model.num_layers * rows * (source + target) * model.num_heads * (model.d_k + model.d_v)
+    ends = rows * ((source + target) * 4 * model.d_model + target * 4 * vocab)
+    return kept + _layer(model, rows, source, target) // 2 + ends + _tiles(model, rows, max(source, target) ** 2, most)
+
+
+def available(memory_gb: float, devices: Sequence[jax.Device]) -> float:
+    """Bytes that a launch may take of all its devices: run.memory_gb, or where that is 0 a share of what they have."""
+    if memory_gb:
+        return memory_gb * GB
+    if devices[0].platform == "cpu":
+        return SHARE * _free_memory()
+    limits = [(device.memory_stats() or {}).get("bytes_limit", float("inf")) for device in devices]
+    return SHARE * min(limits) * len(devices)
+
+
+def _free_memory() -> int:
+    """Bytes of the machine's memory that programs could have now."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def room(limit: float, layout: Layout, devices: int) -> float:
+    """Of the limit on all devices, what those have that a layout uses; cores all share one memory."""
+    return limit if layout.platform == "cpu" else limit * layout.lane_shards * layout.data_shards / devices
+
+
+def even_sizes(lanes: int, groups: int, shards: int) -> list[int]:
+    """Lanes of each group: the largest first, all full turns of the shards where that is possible, as even as it is."""
+    turns = -(-lanes // shards)
+    if groups > turns:
+        return [lanes // groups + (group < lanes % groups) for group in range(groups)]
+    sizes = [shards * (turns // groups + (group < turns % groups)) for group in range(groups)]
+    sizes[0] -= shards * turns - lanes
+    return sorted(sizes, reverse=True)
+
+
+def make_split(
+    plan: Plan,
+    runs: Mapping[str, Run],
+    tasks: Mapping[str, Task],
+    layout: Callable[[int], Layout],
+    devices: int,
+    limit: float,
+) -> Callable[[int], list[int]]:
+    """A function from a number of lanes to the sizes of the fewest groups that fit into `limit` bytes, cell by cell.
+
+    It raises UserError where one lane of a cell does not fit.
+    """
+
+    @functools.cache
+    def state(cell: str) -> State:
+        return state_of(runs[cell])
+
+    @functools.cache
+    def hungriest(lanes: int) -> tuple[int, Cell]:
+        """Bytes of so many lanes, and the cell that wants them."""
+        lie = layout(lanes)
+        needs = [need(cell, runs[cell.name], tasks[cell.name], lie, state(cell.name)) for cell in plan.cells]
+        return max(((one.total(lanes, lie), cell) for one, cell in zip(needs, plan.cells, strict=True)), key=_first)
+
+    @functools.cache
+    def split(lanes: int) -> list[int]:
+        for groups in range(1, lanes + 1):
+            sizes = even_sizes(lanes, groups, layout(lanes).lane_shards)
+            if all(hungriest(size)[0] <= room(limit, layout(size), devices) for size in set(sizes)):
+                return sizes
+        wanted, cell = hungriest(1)
+        raise UserError(
+            f"cell {cell.name} needs up to {wanted / GB:.3g} GB for one lane, more than the"
+            f" {room(limit, layout(1), devices) / GB:.3g} GB of run.memory_gb ({plan.cells[0].run.memory_gb:g}): a"
+            " smaller run.batch_size or run.eval_batch_size, a larger optim.accumulate, or more run.memory_gb"
+        )
+
+    return split
+
+
+def _first(pair: tuple[int, Cell]) -> int:
+    return pair[0]
