@@ -8,6 +8,7 @@ import pytest
 from conftest import ROOT
 
 import train.loop
+import train.profile
 from train.errors import UserError
 from train.log import read_config, read_rows
 from train.memory import GB, need
@@ -125,21 +126,23 @@ def test_a_dry_run_says_how_many_groups_where_it_is_more_than_one(capsys):
 
 
 @pytest.mark.slow
-def test_a_profile_names_products_and_changes_no_row(tmp_path, together, capsys):
-    assert study(tmp_path / "s", profile=True) == 0
+def test_a_profile_names_products_and_changes_no_row(tmp_path, together, capsys, monkeypatch):
+    # All operations: which of those of a tiny model are the longest is up to what else the machine does.
+    monkeypatch.setattr(train.profile, "TOP", 10_000)
+    assert study(tmp_path / "s", score="dot,scaled_dot", profile=True) == 0
     out = capsys.readouterr().out
-    assert rows(tmp_path / "s") == rows(together)
+    assert [row for row in rows(tmp_path / "s") if row["cell"] == "score=dot"] == rows(together)
     assert list((tmp_path / "s" / "profile").rglob("*.xplane.pb"))
     title = out.index("profile of 3 updates: ")
     table = out[title : out.index("trace: ", title)].splitlines()
-    assert len(table) == 22
+    assert len(table) > 22
     shares = [float(line.split()[-1].rstrip("%")) for line in table[2:]]
     assert shares == sorted(shares, reverse=True)
-    assert 5 < sum(shares) <= 100 + 20 * 0.05
+    assert 5 < sum(shares[:20]) <= 100 + 20 * 0.05
     assert any(re.search(r"  matrix product  f32\[\d", line) for line in table)
     assert not any(re.search(r"  (while|call|conditional|unknown)  ", line) for line in table)
-    assert out.count("profile of ") == 1
-    assert study(tmp_path / "s", profile=True) == 0
+    assert out.count("profile of ") == 1  # of the first cell
+    assert study(tmp_path / "s", score="dot,scaled_dot", profile=True) == 0
     assert capsys.readouterr().out.startswith("nothing left to do or to profile: ")
 
 
