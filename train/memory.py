@@ -1,7 +1,7 @@
 """What the lanes of a cell need of the devices' memory, and the groups that they train in so that it suffices.
 
 Estimated before anything is compiled or written. A lane's state is exact. Temporaries are counted by the tensors of one
-update and of one evaluation as if most of them lay in memory at once: an upper bound, two or three times what XLA needs
+update and of one evaluation as if most of them lay in memory at once: an upper bound, two to four times what XLA needs
 where activations rule. All sizes are bytes, of all devices together; an accelerator has an equal share of them.
 """
 
@@ -104,10 +104,10 @@ def _update(model: ModelSettings, rows: int, source: int, target: int, vocab: in
 
 
 def _evaluation(model: ModelSettings, rows: int, source: int, target: int, vocab: int, most: int) -> int:
-    """Forwards only: a layer at a time, and the keys and values that decoding keeps of all."""
+    """Forwards only: a quarter of a layer, one at a time, and the keys and values that decoding keeps of all."""
     kept = 4 * model.num_layers * rows * (source + target) * model.num_heads * (model.d_k + model.d_v)
     ends = rows * ((source + target) * 4 * model.d_model + target * 4 * vocab)
-    return kept + _layer(model, rows, source, target) // 2 + ends + _tiles(model, rows, max(source, target) ** 2, most)
+    return kept + _layer(model, rows, source, target) // 4 + ends + _tiles(model, rows, max(source, target) ** 2, most)
 
 
 def available(memory_gb: float, devices: Sequence[jax.Device]) -> float:
