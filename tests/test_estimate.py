@@ -15,7 +15,7 @@ def of(*sweeps: str, lanes: int = 2):
     tasks = make_tasks(plan, None)
     runs = make_runs(plan, tasks)
     return [
-        estimate(cell, runs[cell.name], tasks[cell.name], lanes, choose_layout(lanes, 7, 2, "cpu"), RATES)
+        estimate(cell, runs[cell.name], tasks[cell.name], [lanes], choose_layout(lanes, 7, 2, "cpu"), RATES)
         for cell in plan.cells
     ]
 
@@ -24,7 +24,7 @@ def test_parameters_are_those_of_the_model():
     plan = make_plan(ROOT / "configs" / "smoke.py", overrides=["run.steps=10"])
     tasks = make_tasks(plan, None)
     run = make_runs(plan, tasks)[plan.cells[0].name]
-    one = estimate(plan.cells[0], run, tasks[plan.cells[0].name], 2, choose_layout(2, 7, 2, "cpu"), RATES)
+    one = estimate(plan.cells[0], run, tasks[plan.cells[0].name], [2], choose_layout(2, 7, 2, "cpu"), RATES)
     params = run.module.init(jax.random.key(0), *[jax.numpy.ones((1, 2), int)] * 2, deterministic=True)["params"]
     assert one.parameters == sum(leaf.size for leaf in jax.tree.leaves(params))
 
@@ -35,7 +35,7 @@ def test_accelerators_hold_all_their_lanes_at_once_and_share_the_time():
     cell = plan.cells[0]
     run = make_runs(plan, tasks)[cell.name]
     one, two, core = (
-        estimate(cell, run, tasks[cell.name], 8, layout, RATES)
+        estimate(cell, run, tasks[cell.name], [8], layout, RATES)
         for layout in (Layout("gpu", 1, 1, "vmap"), Layout("gpu", 2, 1, "vmap"), Layout("cpu", 1, 1, "map"))
     )
     assert one.memory > core.memory

@@ -59,15 +59,13 @@ def measure_rates() -> Rates:
     return Rates(2 * 1024**3 / best_seconds(lambda x: x @ x, square), 1024**2 / best_seconds(jnp.tanh, square))
 
 
-def estimate(
-    cell: Cell, run: Run, task: Task, lanes: int, layout: Layout, rates: Rates, groups: Sequence[int] = ()
-) -> Estimate:
-    """Of one cell with so many lanes. Traces one update; compiles nothing.
+def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: Layout, rates: Rates) -> Estimate:
+    """Of one cell. Traces one update; compiles nothing.
 
-    groups: sizes of the groups that the lanes train in, one after another; () = all at once.
+    groups: sizes of the groups that the lanes train in, one after another.
     layout: of the largest group.
     """
-    groups = groups or (lanes,)
+    lanes = sum(groups)
     knobs = Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32))
     state = state_of(run)
     widths = np.mean([task.shape(step) for step in range(min(cell.run.steps, 64))], axis=0).round().astype(int)
@@ -96,7 +94,7 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups
     total = Estimate(0, 0, 0, 0.0)
     print(f"estimating {len(plan.cells)} cells, about a second each", flush=True)
     for cell in plan.cells:
-        one = estimate(cell, runs[cell.name], tasks[cell.name], len(plan.lanes), layout, rates, groups)
+        one = estimate(cell, runs[cell.name], tasks[cell.name], groups, layout, rates)
         total = Estimate(0, max(total.memory, one.memory), total.disk + one.disk, total.seconds + one.seconds)
         rows.append(
             (

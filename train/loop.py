@@ -6,7 +6,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from jax.stages import Compiled
 
 from train.cells import cell_folder, checkpoint_folder, make_runs, make_tasks
 from train.checkpoint import Checkpoints
+from train.chunks import Chunk, next_chunk
 from train.environment import describe, use_compilation_cache
 from train.errors import UserError
 from train.estimate import table
@@ -28,22 +29,9 @@ from train.progress import Progress
 from train.report.tables import summary
 from train.rows import best_in_words, make_rows
 from train.step import Evaluation, Run, State
-from train.tasks import PAD, Batch, Task, check_ids
+from train.tasks import Task, check_ids
 from train.watch import Stop, Watchdog
 from train.workdir import Workdir, open_workdir
-
-
-class Chunk(NamedTuple):
-    """Updates that one call of a compiled program makes.
-
-    batches: [seeds, longest chunk, b, ...], of which the first `updates` are used.
-    shape: widths (s, t). tokens: real target tokens, summed over lanes.
-    """
-
-    batches: Batch
-    updates: int
-    shape: tuple[int, int]
-    tokens: int
 
 
 def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False) -> int:
@@ -243,20 +231,14 @@ class Group:
         """The next updates: as many as share one shape, up to the next evaluation or checkpoint, at the cell's pace."""
         run = self._cell.run
         boundary = min(step // every * every + every for every in (run.eval_every, run.checkpoint_every))
-        most = min(boundary, run.steps, step + run.chunk_steps, step + self._pace.chunk) - step
-        shape = self._task.shape(step)
-        count = next((ahead for ahead in range(1, most) if self._task.shape(step + ahead) != shape), most)
-        seeds = self._lanes.seeds
-        longest = min(run.chunk_steps, run.eval_every, run.checkpoint_every, run.steps)
-        source = np.full((len(seeds), longest, run.batch_size, shape[0]), PAD, np.int32)
-        target = np.full((len(seeds), longest, run.batch_size, shape[1]), PAD, np.int32)
-        for row, seed in enumerate(seeds):
-            for ahead in range(count):
-                source[row, ahead], target[row, ahead] = self._task.batch(seed, step + ahead)
-        batches = Batch(source, target)
-        check_ids(batches, self._task)
-        tokens_r = [int(np.count_nonzero(target[seeds.index(lane.seed)] != PAD)) for lane in self._lanes.lanes]
-        return Chunk(batches, count, shape, sum(tokens_r))
+        return next_chunk(
+            self._task,
+            [lane.seed for lane in self._lanes.lanes],
+            step,
+            batch_size=run.batch_size,
+            most=min(boundary, run.steps, step + run.chunk_steps, step + self._pace.chunk) - step,
+            longest=min(run.chunk_steps, run.eval_every, run.checkpoint_every, run.steps),
+        )
 
     def _evaluate(self, state: State, step: int, seconds: float) -> tuple[State, list[dict[str, Any]]]:
         """Rows of the train and valid splits for every lane, and the state with the best parameters kept."""

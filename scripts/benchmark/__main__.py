@@ -28,9 +28,7 @@ def _rows(section: str, options: argparse.Namespace) -> list[Row]:
 
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-    name: partial(_rows, name)
-    for name in ("engine", "scores", "startup", "translation")
-    if (HERE / f"{name}.py").is_file()
+    name: partial(_rows, name) for name in ("engine", "scores", "startup", "translation")
 }
 
 

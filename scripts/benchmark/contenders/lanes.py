@@ -9,18 +9,12 @@ import numpy as np
 from serve import Prepared, calls_for, seconds_of
 
 from train.cells import make_run, make_task
+from train.chunks import next_chunk
 from train.lanes import Lanes, start_backend
 from train.plan import make_plan
 from train.step import Knobs
-from train.tasks import Batch, Task
 
 BASE = Path(__file__).resolve().parents[3] / "configs" / "base.py"
-
-
-def chunk(task: Task, seeds: tuple[int, ...], updates: int) -> Batch:
-    """The first updates of every seed, [seeds, updates, b, ...]."""
-    batches = [[task.batch(seed, step) for step in range(updates)] for seed in seeds]
-    return Batch(*(np.stack([[one[side] for one in row] for row in batches]) for side in (0, 1)))
 
 
 def prepare(spec: dict[str, Any]) -> Prepared:
@@ -35,7 +29,8 @@ def prepare(spec: dict[str, Any]) -> Prepared:
     run = make_run(cell, task)
     lanes = Lanes(run, plan.lanes, devices)
     updates = cell.run.chunk_steps
-    batches = chunk(task, lanes.seeds, updates)
+    sizes = {"batch_size": cell.run.batch_size, "most": updates, "longest": updates}
+    batches = next_chunk(task, [lane.seed for lane in plan.lanes], 0, **sizes).batches
     one = jax.tree.map(lambda x: x[0, 0], batches)
 
     started = time.perf_counter()

@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from serve import Prepared
 
 from train.cells import make_run
+from train.chunks import Chunk, next_chunk
 from train.environment import use_compilation_cache
 from train.lanes import Lanes, start_backend
-from train.loop import Chunk
 from train.pace import Pace
 from train.plan import Cell, Plan, make_plan
 from train.step import State
-from train.tasks import PAD, Batch, check_ids
 from train.tasks.parallel_text import ParallelText
 from train.watch import Watchdog
 
@@ -77,18 +75,9 @@ class Training:
 
     def _chunk(self, step: int, end: int) -> Chunk:
         """The next updates before `end`, as the loop groups them."""
-        run, task, seeds = self._cell.run, self._task, self._lanes.seeds
+        run, seeds = self._cell.run, [lane.seed for lane in self._lanes.lanes]
         most = min(end, step + run.chunk_steps, step + self._pace.chunk) - step
-        shape = task.shape(step)
-        count = next((ahead for ahead in range(1, most) if task.shape(step + ahead) != shape), most)
-        batches = Batch(
-            *(np.full((len(seeds), run.chunk_steps, run.batch_size, width), PAD, np.int32) for width in shape)
-        )
-        for row, seed in enumerate(seeds):
-            for ahead in range(count):
-                batches.source_bs[row, ahead], batches.target_bt[row, ahead] = task.batch(seed, step + ahead)
-        check_ids(batches, task)
-        return Chunk(batches, count, shape, int(np.count_nonzero(batches.target_bt != PAD)))
+        return next_chunk(self._task, seeds, step, batch_size=run.batch_size, most=most, longest=run.chunk_steps)
 
 
 def prepare(spec: dict[str, Any]) -> Prepared:
