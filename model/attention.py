@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from model.products import dense_product, mix, project
-from model.scores import SCORES
+from model.scores import SCORES, scores
 
 
 class KeyValue(NamedTuple):
@@ -46,16 +46,16 @@ class ScoreFunction(nn.Module):
     score: str
     num_heads: int
     d_k: int
+    scale: jax.Array | float | None
 
     @nn.compact
     def __call__(self, query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
         """-> score_bhqk float32."""
-        entry = SCORES[self.score]
         params = {
             name: self.param(name, parameter.init, parameter.shape(self.num_heads, self.d_k))
-            for name, parameter in entry.parameters.items()
+            for name, parameter in SCORES[self.score].parameters.items()
         }
-        return entry.function(params, query_bqhd, key_bkhd)
+        return scores(self.score, params, query_bqhd, key_bkhd, self.scale)
 
 
 class Kernel(nn.Module):
@@ -76,7 +76,8 @@ class Attention(nn.Module):
 
     d_model, num_heads, d_k, d_v are free. Projections have no bias and start LeCun-normal: variance 1/d_model for
     query, key and value, 1/(num_heads * d_v) for the output. Weights, as they are before dropout, are sown as
-    `weight_bhqk` into the collection "attention" where the caller made it mutable.
+    `weight_bhqk` into the collection "attention" where the caller made it mutable. `score_scale` stands in the place of
+    the score's own factor; None: that one.
     """
 
     d_model: int
@@ -86,6 +87,7 @@ class Attention(nn.Module):
     score: str
     dropout: float = 0.0
     dtype: str = "float32"
+    score_scale: jax.Array | float | None = None
 
     def setup(self) -> None:
         """Projections, score and dropout."""
@@ -95,7 +97,7 @@ class Attention(nn.Module):
         self.out = nn.DenseGeneral(
             self.d_model, axis=(-2, -1), use_bias=False, dtype=self.dtype, dot_general=dense_product
         )
-        self.score_function = ScoreFunction(self.score, self.num_heads, self.d_k)
+        self.score_function = ScoreFunction(self.score, self.num_heads, self.d_k, self.score_scale)
         self.drop = nn.Dropout(self.dropout)
 
     def _project(self, state_btm: jax.Array, *kernels: Kernel) -> list[jax.Array]:

@@ -25,11 +25,21 @@ class Parameter(NamedTuple):
     init: Initializer
 
 
+def _one(d_k: int) -> float:
+    del d_k
+    return 1.0
+
+
 class Score(NamedTuple):
-    """An entry of SCORES: its parameters by name, and (parameters, query_bqhd, key_bkhd) -> score_bhqk float32."""
+    """An entry of SCORES: its parameters by name, (parameters, query_bqhd, key_bkhd) -> score_bhqk, d_k -> factor.
+
+    The factor stands apart from the function so that a compiled program can take it as a number: entries with the same
+    function share one.
+    """
 
     parameters: Mapping[str, Parameter]
     function: Callable[[Mapping[str, jax.Array], jax.Array, jax.Array], jax.Array]
+    scale: Callable[[int], float] = _one
 
 
 def additive(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
@@ -48,9 +58,9 @@ def dot(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Ar
     return inner(query_bqhd, key_bkhd)
 
 
-def scaled_dot(params: Mapping[str, jax.Array], query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
-    """q . k / sqrt(d_k) (Vaswani et al. 2017, equation 1): `dot` with the scale, and nothing else."""
-    return dot(params, query_bqhd, key_bkhd) / math.sqrt(query_bqhd.shape[-1])
+def _root(d_k: int) -> float:
+    """1/sqrt(d_k) (Vaswani et al. 2017, equation 1): brings the variance of q . k back to 1."""
+    return 1.0 / math.sqrt(d_k)
 
 
 def _per_head_width(num_heads: int, d_k: int) -> tuple[int, ...]:
@@ -72,5 +82,24 @@ SCORES: dict[str, Score] = {
         {"v_hd": Parameter(_per_head_width, _unit_sum), "b_hd": Parameter(_per_head_width, _zeros)}, additive
     ),
     "dot": Score({}, dot),
-    "scaled_dot": Score({}, scaled_dot),
+    "scaled_dot": Score({}, dot, scale=_root),
 }
+
+
+def scores(
+    name: str,
+    params: Mapping[str, jax.Array],
+    query_bqhd: jax.Array,
+    key_bkhd: jax.Array,
+    scale: jax.Array | float | None = None,
+) -> jax.Array:
+    """Scores score_bhqk float32 of an entry of SCORES, with its own factor, or with `scale` in its place."""
+    entry = SCORES[name]
+    return entry.function(params, query_bqhd, key_bkhd) * (
+        entry.scale(query_bqhd.shape[-1]) if scale is None else scale
+    )
+
+
+def family(name: str) -> str:
+    """The first entry of SCORES with the same function: given the factor as a number, it is the same program."""
+    return next(first for first, entry in SCORES.items() if entry.function is SCORES[name].function)

@@ -156,6 +156,7 @@ class Transformer(nn.Module):
     are float32.
     Raises ValueError, when it is made, for a field outside its range and for tied embeddings with unequal vocabularies.
     Ids have to be in range: a compiled program cannot raise, so an id outside makes all logits of its sentence NaN.
+    `score_scale`: factor on all scores, an array where a compiled program shall serve several; None: the score's own.
     """
 
     source_vocab: int
@@ -173,6 +174,7 @@ class Transformer(nn.Module):
     tie_embeddings: bool
     dtype: str
     pad: int
+    score_scale: jax.Array | float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -208,6 +210,7 @@ class Transformer(nn.Module):
             "score": self.score,
             "dropout": self.dropout,
             "dtype": self.dtype,
+            "score_scale": self.score_scale,
         }
         feed_forward = {"d_model": self.d_model, "d_ff": self.d_ff, "dtype": self.dtype}
         residual = {"norm": self.norm, "dropout": self.dropout, "dtype": self.dtype}

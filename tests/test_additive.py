@@ -1,5 +1,7 @@
 """Tiles of the additive score: the sums of the plain form, whatever the sizes, lengths, masks and lanes."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from model.additive import TILE_CPU, additive_score, tile_sizes, tiled
 from model.attention import masked_softmax
-from model.scores import SCORES
+from model.scores import scores
 
 
 def normals(*shape, seed=0):
@@ -87,7 +89,7 @@ def test_a_masked_key_gets_no_gradient_from_a_tile():
     mask = (jnp.arange(211) < 200)[None, None, None]
 
     def loss(key):
-        weight_bhqk = masked_softmax(SCORES["additive"].function(params, query, key), mask)
+        weight_bhqk = masked_softmax(scores("additive", params, query, key), mask)
         return jnp.sum(weight_bhqk**2)
 
     assert TILE_CPU < 401 * 211 * 7
@@ -99,7 +101,7 @@ def test_sixteen_bit_inputs_are_rounded_and_nothing_else():
     params = {"v_hd": normals(2, 11), "b_hd": normals(2, 11, seed=1)}
     query, key = normals(3, 5, 2, 11, seed=2), normals(3, 7, 2, 11, seed=3)
     short = [x.astype(jnp.bfloat16) for x in (query, key)]
-    function = SCORES["additive"].function
+    function = functools.partial(scores, "additive")
     found = value_and_gradients(lambda *each: function(params, *each), *short)
     assert [leaf.dtype for leaf in found] == [jnp.float32, jnp.bfloat16, jnp.bfloat16]
     expected = value_and_gradients(lambda *each: function(params, *each), *(x.astype(jnp.float32) for x in short))

@@ -4,7 +4,7 @@ from conftest import ROOT
 
 from train.cells import make_runs, make_tasks
 from train.estimate import COMPILE_SECONDS, Rates, estimate
-from train.lanes import Layout, choose_layout
+from train.layout import Layout, choose_layout
 from train.plan import make_plan
 
 RATES = Rates(flops=1e11, transcendentals=1e9)

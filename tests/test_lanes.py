@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -6,7 +6,8 @@ import pytest
 from small_run import RUN, batch, batches, lanes, make_run
 
 from train.errors import UserError
-from train.lanes import HANGING_JAX, Lanes, Layout, choose_layout, start_backend
+from train.lanes import Lanes, Programs
+from train.layout import HANGING_JAX, Layout, choose_layout, start_backend
 from train.step import NEVER
 
 
@@ -61,6 +62,7 @@ def test_a_lane_of_many_equals_the_run_alone(run, devices, three, alone):
 
 
 def test_a_batch_split_over_devices_gives_the_same(run, devices, three, monkeypatch):
+    monkeypatch.setattr("train.lanes.programs", Programs)
     monkeypatch.setattr("train.lanes.choose_layout", lambda *args: Layout("cpu", 1, 2, "vmap"))
     split = train(Lanes(run, THREE, devices), 20)
     assert close(split.params, three.params, 1e-5)
@@ -69,6 +71,7 @@ def test_a_batch_split_over_devices_gives_the_same(run, devices, three, monkeypa
 
 @pytest.mark.parametrize("order", ["map", "vmap"])
 def test_the_plain_loop_over_updates_gives_the_same(run, devices, three, order, monkeypatch):
+    monkeypatch.setattr("train.lanes.programs", Programs)
     monkeypatch.setattr("train.lanes.choose_layout", lambda *args: choose_layout(*args)._replace(order=order))
     group = Lanes(run, THREE, devices)
     assert close(train(group, 20).params, three.params, 1e-5)
@@ -131,7 +134,7 @@ def test_evaluation_gives_each_real_lane_its_counts_and_tokens(run, devices):
     params = group.to_host(state.params)
     evaluate = jax.jit(run.evaluate)
     for index in range(3):
-        counts, token_bt = evaluate(lane_of(params, index), batch(7, 0))
+        counts, token_bt = evaluate(lane_of(params, index), batch(7, 0), run.knobs(1e-3, 0))
         mine = lane_of(group.to_host(evaluation), index)
         assert close(mine.sums.loss, counts.sums.loss, 1e-3)
         assert int(mine.sequences) == 6
@@ -151,31 +154,22 @@ def test_evaluation_gives_the_same_on_one_device_as_on_two(run, devices):
 
 
 @pytest.fixture
-def lowered(monkeypatch):
-    """What `watch` saw a group's updates lowered for."""
-    seen = []
-
-    def watch(group: Lanes) -> list:
-        updates = group._updates
-        lower = SimpleNamespace(lower=lambda *args: seen.append(args) or updates.lower(*args))
-        monkeypatch.setattr(group, "_updates", lower)
-        return seen
-
-    return watch
+def compiled(monkeypatch):
+    """How many functions a group has compiled that shares no programs with other groups."""
+    monkeypatch.setattr("train.lanes.programs", Programs)
+    return lambda group: len(group._programs._compiled)
 
 
-def test_one_program_serves_every_count_of_updates(run, devices, lowered):
+def test_one_program_serves_every_count_of_updates(run, devices, compiled):
     group = Lanes(run, THREE, devices)
-    seen = lowered(group)
     state = group.init()
     for count in (1, 2, 8, 5):
         state = group.update(state, batches(group.seeds, 0, count), count)
-    assert len(seen) == 1
+    assert compiled(group) == 1
 
 
-def test_every_shape_of_a_batch_is_compiled_once(run, devices, lowered):
+def test_every_shape_of_a_batch_is_compiled_once(run, devices, compiled):
     group = Lanes(run, THREE, devices)
-    seen = lowered(group)
     state = group.init()
     for _ in range(3):
         for width in (7, 5, 6):
@@ -183,8 +177,26 @@ def test_every_shape_of_a_batch_is_compiled_once(run, devices, lowered):
             state = group.update(state, cut, 2)
             state = group.after_evaluation(state, group.evaluate(state.params, batch(7, 0))[0])
     state = group.update(group.from_host(group.to_host(state)), batches(group.seeds, 0, 2), 2)
-    assert len(seen) == 3
-    assert group._evaluate._cache_size() == group._after_evaluation._cache_size() == 1
+    assert compiled(group) == 3 + 1 + 1
+
+
+def test_cells_that_differ_in_a_number_and_groups_of_a_cell_share_their_programs(devices):
+    dot, scaled, additive = (make_run(score=score) for score in ("dot", "scaled_dot", "additive"))
+    of = lambda run, *some: Lanes(run, lanes(*some), devices)._programs  # noqa: E731
+    assert of(dot, (1e-3, 0), (1e-3, 1)) is of(scaled, (1e-3, 0), (1e-3, 1)) is of(scaled, (3e-3, 2), (1e-3, 7))
+    assert of(dot, (1e-3, 0), (1e-3, 1)) is not of(additive, (1e-3, 0), (1e-3, 1))
+    assert of(dot, (1e-3, 0), (1e-3, 1)) is not of(dot, (1e-3, 0))
+
+
+def test_who_asks_second_waits_for_who_asked_first(run, devices, monkeypatch):
+    made = Programs(run, 3, tuple(devices))
+    with ThreadPoolExecutor(4) as pool:
+        programs = list(pool.map(lambda _: made.evaluate(batch(7, 0)), range(4)))
+    assert len({id(program) for program in programs}) == 1
+    monkeypatch.setattr(made, "_update", None)  # cannot be lowered: all who wait are told
+    for _ in range(2):
+        with pytest.raises(AttributeError):
+            made.update(batches((0,), 0, 1))
 
 
 def test_like_has_the_shapes_of_the_state(run, devices):

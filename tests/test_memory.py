@@ -10,7 +10,8 @@ from model import SCORES
 from model.additive import TILE_CPU
 from train.cells import make_runs, make_tasks
 from train.errors import UserError
-from train.lanes import Lanes, Layout, choose_layout
+from train.lanes import Lanes
+from train.layout import Layout, choose_layout
 from train.memory import GB, SHARE, Need, available, even_sizes, make_split, need, room
 from train.plan import make_plan
 from train.tasks import Batch
@@ -73,12 +74,11 @@ def test_the_estimate_is_not_below_what_the_programs_need(score, overrides):
     (cell,) = plan.cells
     task = tasks[cell.name]
     lanes = Lanes(runs[cell.name], plan.lanes, jax.devices())
-    state = lanes.from_host(lanes.like())
     rows = (3, 10, cell.run.batch_size)
     batches = Batch(*(jax.numpy.zeros((*rows, width), int) for width in task.shape(0)))
     estimated = need(cell, runs[cell.name], task, lanes.layout).total(3, lanes.layout)
-    assert 1000 < lanes.memory(lanes.program(state, batches)) <= estimated
-    evaluated = lanes._evaluate.lower(state.params, task.evaluation("valid").batches[0]).compile()
+    assert 1000 < lanes.memory(lanes.program(batches)) <= estimated
+    evaluated = lanes._programs.evaluate(task.evaluation("valid").batches[0])
     assert lanes.memory(evaluated) <= estimated
 
 

@@ -1,12 +1,14 @@
 """Scores: every entry against the slow reference, known values, and variance on unit-normal queries and keys."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from model.attention import masked_softmax
-from model.scores import SCORES
+from model.scores import SCORES, scores
 from tests import reference
 
 EACH_SCORE = pytest.mark.parametrize("name", sorted(SCORES))
@@ -31,7 +33,7 @@ def test_equals_the_reference(name, heads, queries, keys, d_k):
     params = make_params(name, heads, d_k)
     params = {part: value + 0.3 for part, value in params.items()}  # a bias of 0 would hide a missing bias
     query, key = normals(2, queries, heads, d_k, seed=1), normals(2, keys, heads, d_k, seed=2)
-    score_bhqk = SCORES[name].function(params, query, key)
+    score_bhqk = scores(name, params, query, key)
     assert score_bhqk.shape == (2, heads, queries, keys)
     for row in range(2):
         for head in range(heads):
@@ -47,10 +49,10 @@ def test_is_float32_whatever_the_compute_dtype(name, dtype):
     params = make_params(name, 2, 257)
     query, key = 30.0 * normals(1, 3, 2, 257, seed=1), 30.0 * normals(1, 5, 2, 257, seed=2)
     query, key = query.astype(dtype), key.astype(dtype)
-    score = SCORES[name].function(params, query, key)
+    score = scores(name, params, query, key)
     assert score.dtype == jnp.float32
     # Products of rounded entries, summed in float32: no further rounding to 16 bits, and no overflow at 65504.
-    wide = SCORES[name].function(params, query.astype(jnp.float32), key.astype(jnp.float32))
+    wide = scores(name, params, query.astype(jnp.float32), key.astype(jnp.float32))
     np.testing.assert_allclose(score, wide, rtol=1e-4, atol=1e-4 * float(jnp.abs(wide).max()))
 
 
@@ -61,7 +63,7 @@ def test_gradients_equal_finite_differences(name):
     target = normals(3, 2, 7, 11, seed=3)
 
     def loss(params, query, key):
-        return jnp.sum(SCORES[name].function(params, query, key) * target)
+        return jnp.sum(scores(name, params, query, key) * target)
 
     arguments = (params, query, key)
     gradient = jax.grad(loss, argnums=(0, 1, 2))(*arguments)
@@ -81,16 +83,16 @@ def test_vmap_over_lanes_equals_the_loop(name):
     params = [make_params(name, 2, 3, seed=seed) for seed in range(3)]
     query, key = normals(3, 2, 5, 2, 3, seed=1), normals(3, 2, 7, 2, 3, seed=2)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
-    together = jax.jit(jax.vmap(SCORES[name].function))(stacked, query, key)
+    together = jax.jit(jax.vmap(functools.partial(scores, name)))(stacked, query, key)
     for lane in range(3):
-        alone = SCORES[name].function(params[lane], query[lane], key[lane])
+        alone = scores(name, params[lane], query[lane], key[lane])
         np.testing.assert_allclose(together[lane], alone, rtol=1e-6, atol=1e-6)
 
 
 def one_row(name, query, keys, params=None):
     query_bqhd = jnp.asarray(query, jnp.float32)[None, None, None]
     key_bkhd = jnp.asarray(keys, jnp.float32)[None, :, None]
-    return masked_softmax(SCORES[name].function(params or {}, query_bqhd, key_bkhd), None)[0, 0, 0]
+    return masked_softmax(scores(name, params or {}, query_bqhd, key_bkhd), None)[0, 0, 0]
 
 
 def test_weights_of_ten_against_zero():
@@ -106,17 +108,15 @@ def test_additive_weights_of_width_one():
 
 def test_scaled_dot_is_dot_divided_by_the_root_of_the_width():
     query, key = normals(2, 3, 2, 64, seed=1), normals(2, 5, 2, 64, seed=2)
-    np.testing.assert_array_equal(
-        SCORES["scaled_dot"].function({}, query, key), SCORES["dot"].function({}, query, key) / 8
-    )
+    np.testing.assert_array_equal(scores("scaled_dot", {}, query, key), scores("dot", {}, query, key) / 8)
     query, key = query[..., :1], key[..., :1]
-    np.testing.assert_array_equal(SCORES["scaled_dot"].function({}, query, key), SCORES["dot"].function({}, query, key))
+    np.testing.assert_array_equal(scores("scaled_dot", {}, query, key), scores("dot", {}, query, key))
 
 
 def test_additive_is_bounded_by_the_sum_of_v():
     params = make_params("additive", 1, 53)
     query, key = 1e4 * normals(1, 3, 1, 53, seed=1), 1e4 * normals(1, 5, 1, 53, seed=2)
-    score = SCORES["additive"].function(params, query, key)
+    score = scores("additive", params, query, key)
     assert float(jnp.abs(score).max()) <= float(jnp.abs(params["v_hd"]).sum()) * (1 + 1e-6)
 
 
@@ -129,7 +129,7 @@ def test_additive_is_bounded_by_the_sum_of_v():
 def test_variance_for_unit_normal_queries_and_keys(name, d_k, variance):
     rows, keys = 1009, 31  # one query a row; heads stand in for rows, so that v is drawn anew for each
     params = make_params(name, rows, d_k, seed=5)
-    score = SCORES[name].function(params, normals(1, 1, rows, d_k, seed=6), normals(1, keys, rows, d_k, seed=7))
+    score = scores(name, params, normals(1, 1, rows, d_k, seed=6), normals(1, keys, rows, d_k, seed=7))
     assert abs(float(score.mean())) < 0.05 * variance**0.5
     # 31289 scores; at d_k 4 those of a row share one heavy-tailed |q|^2 or v, so that the standard error is up to 3 %.
     assert float(score.var()) == pytest.approx(variance, rel=0.1)

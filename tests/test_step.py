@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from small_run import WIDTH, batch, make_run
 
+from model import SCORES
+from train.objective import cross_entropy
 from train.step import NEVER, Knobs, Run, State, shift_right
 from train.tasks import BOS, EOS, PAD, Batch
 
 
 def knobs(learning_rate: float = 3e-3, seed: int = 0) -> Knobs:
-    return Knobs(jnp.float32(learning_rate), jnp.uint32(seed))
+    return make_run().knobs(learning_rate, seed)
 
 
 @functools.lru_cache
@@ -28,7 +30,7 @@ def update(run: Run, state: State, sentences: Batch, knob: Knobs) -> State:
 
 
 def evaluate(run: Run, params, sentences: Batch):
-    return compiled(run, "evaluate")(params, sentences)
+    return compiled(run, "evaluate")(params, sentences, run.knobs(0.0, 0))
 
 
 def trained(run: Run, steps: int, knob: Knobs) -> State:
@@ -96,7 +98,7 @@ def test_the_objective_is_one_mean_over_the_tokens_of_all_parts(accumulate):
     uneven = batch(0, 0)
     uneven.target_bt[3:, 1:] = PAD
     run = make_run(optim={"accumulate": accumulate})
-    _, objective, sums = run.gradient(init(run, knobs()).params, uneven, jax.random.key(0))
+    _, objective, sums = run.gradient(init(run, knobs()).params, uneven, knobs(), jax.random.key(0))
     assert int(sums.tokens) == np.count_nonzero(uneven.target_bt)
     assert float(objective) == pytest.approx(float(sums.loss) / int(sums.tokens), rel=1e-6)
 
@@ -129,13 +131,39 @@ def test_a_batch_of_padding_alone_changes_nothing_but_the_counter():
     assert (int(end.step), int(end.diverged_at)) == (1, NEVER)
 
 
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_a_program_with_the_factor_as_a_number_is_the_module_with_its_own(name):
+    run, sentences = make_run(score=name, d_k=23), batch(3, 0)
+    params = init(run, knobs()).params
+    # Queries large enough for a wrong factor to show.
+    params["decoder_0"]["source_attention"]["query"]["kernel"] *= 30.0
+    logits_btn = run.module.apply(
+        {"params": params}, sentences.source_bs, shift_right(sentences.target_bt), deterministic=True
+    )
+    _, expected = cross_entropy(logits_btn, jnp.asarray(sentences.target_bt), pad=PAD, label_smoothing=0.0)
+    for other in (run, run.program):
+        evaluation, _ = compiled(other, "evaluate")(params, sentences, run.knobs(0.0, 0))
+        assert float(evaluation.sums.loss) == pytest.approx(float(expected.loss), rel=1e-5)
+        after = compiled(other, "update")(init(run, knobs())._replace(params=params), sentences, run.knobs(0.0, 0))
+        assert float(after.train.loss) == pytest.approx(float(expected.loss), rel=1e-5)
+
+
+def test_scores_of_a_family_share_their_programs():
+    runs = {name: make_run(score=name) for name in SCORES}
+    assert runs["dot"].program == runs["scaled_dot"].program != runs["additive"].program
+    assert runs["dot"] != runs["scaled_dot"]
+    factors = {name: float(run.knobs(0.0, 0).score_scale) for name, run in runs.items()}
+    assert factors == {"additive": 1.0, "dot": 1.0, "scaled_dot": pytest.approx(5**-0.5)}
+    assert make_run(score="dot", d_k=7).program != runs["dot"].program
+
+
 def test_an_empty_source_beside_others_leaves_finite_gradients():
     sentences = batch(0, 0)
     sentences.source_bs[2] = PAD
     for score in ("additive", "dot", "scaled_dot"):
-        grads, objective, _ = make_run(score=score).gradient(
-            init(make_run(score=score), knobs()).params, sentences, jax.random.key(0)
-        )
+        run = make_run(score=score)
+        params = init(run, knobs()).params
+        grads, objective, _ = run.gradient(params, sentences, run.knobs(3e-3, 0), jax.random.key(0))
         assert np.isfinite(objective)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 
@@ -175,8 +203,9 @@ def test_dropout_changes_with_the_step_and_the_seed_and_is_off_in_evaluation():
 def test_parts_of_a_batch_have_dropout_of_their_own():
     twice = Batch(*(np.concatenate([side[:1]] * 2) for side in batch(0, 0)))
     run = make_run(dropout=0.5, optim={"accumulate": 2})
-    one = make_run(dropout=0.5).gradient(init(run, knobs()).params, Batch(*(x[:1] for x in twice)), jax.random.key(0))
-    both = run.gradient(init(run, knobs()).params, twice, jax.random.key(0))
+    params, single = init(run, knobs()).params, Batch(*(side[:1] for side in twice))
+    one = make_run(dropout=0.5).gradient(params, single, knobs(), jax.random.key(0))
+    both = run.gradient(params, twice, knobs(), jax.random.key(0))
     assert float(both[2].loss) != pytest.approx(2 * float(one[2].loss), rel=1e-6)
 
 
@@ -244,11 +273,11 @@ def test_what_a_diverged_run_has_is_never_the_best(select):
     run = make_run(run={"select": select})
     start = init(run, knobs())
     frozen = start._replace(step=jnp.int32(7), diverged_at=jnp.int32(5))
-    after = run.after_evaluation(frozen, run.evaluate(start.params, batch(1, 0))[0])
+    after = run.after_evaluation(frozen, run.evaluate(start.params, batch(1, 0), knobs())[0])
     assert (int(after.best_step), int(after.diverged_at)) == (0, 5)
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan, start.params)
     state = start._replace(params=broken, step=jnp.int32(7))
-    after = run.after_evaluation(state, run.evaluate(broken, batch(1, 0))[0])
+    after = run.after_evaluation(state, run.evaluate(broken, batch(1, 0), knobs())[0])
     assert (int(after.best_step), int(after.diverged_at)) == (0, 7)
     assert distance(after.best_params, start.params) == 0
 

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from train.lanes import Layout
+from train.layout import Layout
 from train.memory import nbytes, need, state_of
 from train.plan import Cell, Plan
 from train.progress import clock
-from train.step import Knobs, Run
+from train.step import Run
 from train.tasks import Batch, Task
 
 # Set by hand, on one CPU: the share of the matrix rate that an update reaches, and of the time that evaluations add.
@@ -66,12 +66,11 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
     layout: of the largest group.
     """
     lanes = sum(groups)
-    knobs = Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32))
     state = state_of(run)
     widths = np.mean([task.shape(step) for step in range(min(cell.run.steps, 64))], axis=0).round().astype(int)
     sides: list[Any] = [jax.ShapeDtypeStruct((cell.run.batch_size, int(width)), jnp.int32) for width in widths]
     batch = Batch(*sides)
-    cost = jax.jit(run.update).lower(state, batch, knobs).cost_analysis() or {}
+    cost = jax.jit(run.update).lower(state, batch, run.knobs(0.0, 0)).cost_analysis() or {}
     # The rates are those of all cores of a CPU, but of one accelerator.
     shards = 1 if layout.platform == "cpu" else layout.lane_shards * layout.data_shards
     update = cost.get("flops", 0.0) / (MATRIX_SHARE * rates.flops)

@@ -1,125 +1,123 @@
 """Many runs as one compiled program: the ONLY file with vmap, lax.map, jit and sharding of training.
 
-The runs (lanes) of a cell are the leading axis r of every array of their state. That axis is split over the devices;
+The runs (lanes) of a group are the leading axis r of every array of their state. That axis is split over the devices;
 the lanes of one device are taken one after another (`lax.map`) on a CPU, whose caches hold one lane but not many, and
 all at once (`vmap`) on an accelerator, which one lane cannot fill. With fewer lanes than accelerators the batch is
-split over those that are left; cores that are left share the work inside an operation. The layout follows from counts
-alone and is recorded with the study: on one layout results are the same bit for bit.
+split over those that are left; cores that are left share the work inside an operation (train/layout.py). On one layout
+results are the same bit for bit.
 """
 
-import os
+import functools
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import Future
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Wrapped
 
-from train.errors import UserError
+from train.layout import Layout, choose_layout
 from train.plan import Lane
 from train.step import Evaluation, Knobs, Run, State
 from train.tasks import Batch
 
-# These wait for ever on a CPU in batched QR (initial values of recurrent cells) under jit(vmap(...)).
-HANGING_JAX = ("0.10.0", "0.10.1", "0.10.2", "0.11.0")
+# Sets of programs that are kept in case a later cell is the same but for a number. One takes some 15 MB.
+KEPT = 16
 
 
-class Layout(NamedTuple):
-    """How lanes and batch lie on the devices.
+class Programs:
+    """The functions of a run compiled for so many lanes, each once for every shape of a batch, whoever asks first.
 
-    lane_shards x data_shards devices are used; each runs its lanes by `order` ("map": in turn, "vmap": at once).
+    lanes: as many as were asked for, and copies that make up what does not fill the shards of the layout.
     """
 
-    platform: str
-    lane_shards: int
-    data_shards: int
-    order: str
-
-
-def start_backend(devices: int) -> list[jax.Device]:
-    """Choose the devices of this process; on a CPU its cores. Must come before anything else asks JAX for devices.
-
-    Args:
-      devices: how many; 0 = all.
-
-    Raises:
-      UserError: a jax that is known to hang, or fewer devices than asked for.
-    """
-    if jax.__version__ in HANGING_JAX:
-        raise UserError(
-            f"jax {jax.__version__} can hang on a CPU; install another: pip install 'jax==0.9.2' or 'jax>=0.11.1'"
-        )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = min(devices, cores) or cores
-    if jax.config.values["jax_num_cpu_devices"] != wanted:
-        jax.config.update("jax_num_cpu_devices", wanted)
-    found = jax.devices()
-    if devices > len(found):
-        raise UserError(f"run.devices={devices}, but there are {len(found)} ({found[0].platform}); give 0 for all")
-    return found[: devices or None]
-
-
-def choose_layout(lanes: int, batch_size: int, devices: int, platform: str) -> Layout:
-    """The rule: lanes over as many devices as there are lanes for, the batch over accelerators that are left.
-
-    Of accelerators the number of lane shards divides that of the devices, that of the data shards divides the batch.
-    The batch is not split over cores: XLA's collectives between them take threads of the pool that the operations run
-    in, and can wait for each other until XLA aborts the process (seen once in 1,500 updates on two cores).
-    """
-    if platform == "cpu":
-        in_turn = -(-lanes // min(lanes, devices))
-        return Layout(platform, lane_shards=-(-lanes // in_turn), data_shards=1, order="map")
-    lane_shards = max(count for count in range(1, devices + 1) if devices % count == 0 and count <= lanes)
-    data_shards = max(count for count in range(1, devices // lane_shards + 1) if batch_size % count == 0)
-    return Layout(platform, lane_shards, data_shards, "vmap")
-
-
-class Lanes:
-    """The lanes of one cell that train together, and their compiled programs.
-
-    Lanes that do not fill the shards are made up with copies of the first; these never reach the caller.
-    """
-
-    def __init__(self, run: Run, lanes: Sequence[Lane], devices: Sequence[jax.Device]):
-        self.lanes = tuple(lanes)
-        self.layout = choose_layout(len(lanes), run.run.batch_size, len(devices), devices[0].platform)
+    def __init__(self, run: Run, lanes: int, devices: Sequence[jax.Device]):
+        self.layout = choose_layout(lanes, run.run.batch_size, len(devices), devices[0].platform)
         shards = (self.layout.lane_shards, self.layout.data_shards)
+        self.lanes = lanes + -lanes % shards[0]
         self._mesh = Mesh(
             np.array(devices[: shards[0] * shards[1]]).reshape(shards),
             ("lane", "data"),
             axis_types=(AxisType.Auto, AxisType.Auto),
         )
-        self.seeds = tuple(dict.fromkeys(lane.seed for lane in lanes))
-        padded = self.lanes + self.lanes[:1] * (-len(lanes) % shards[0])
-        self._knobs_r = self._put(
-            Knobs(
-                learning_rate=np.array([lane.lr for lane in padded], np.float32),
-                seed=np.array([lane.seed for lane in padded], np.uint32),
-            )
-        )
-        self._row_r = self._put(np.array([self.seeds.index(lane.seed) for lane in padded], np.int32))
         self._run = run
-        self._compiled: dict[tuple[tuple[int, ...], tuple[int, ...]], Compiled] = {}
+        self._lock = threading.Lock()
+        self._compiled: dict[tuple[Any, ...], Future[Compiled]] = {}
         order = self.layout.order
-        self._updates = self._program(self._some_updates, "rrr--", order, donate=0)
-        self._evaluate = self._program(run.evaluate, "r-", order)
+        self._update = self._for_all(self._some_updates, "rrr--", order, donate=0)
+        self._evaluate = self._for_all(self._evaluation, "rr-", order)
         # Selects, entry by entry: nothing to gain from taking lanes in turn, and quicker to compile.
-        self._after_evaluation = self._program(run.after_evaluation, "rr", "vmap", donate=0)
+        self._after_evaluation = self._for_all(run.after_evaluation, "rr", "vmap", donate=0)
 
-    def _put(self, tree: Any) -> Any:
-        return jax.device_put(tree, NamedSharding(self._mesh, PartitionSpec("lane")))
+    def put(self, tree_r: Any) -> Any:
+        """Lay arrays with the lane axis in front on the devices."""
+        return jax.device_put(tree_r, self._lane_sharding)
+
+    def put_batch(self, batch: Batch, row_axis: int) -> Batch:
+        """Lay a batch on the devices, all or its rows split over the "data" axis."""
+        return jax.device_put(batch, self._batch_sharding(batch, row_axis))
+
+    def update(self, batches: Batch) -> Compiled:
+        """(state_r, knobs_r, row_r, batches, count) -> state_r, for batches [seeds, chunk, b, ...] of this shape.
+
+        `count` updates of every lane, each from its row of the batches. The state is donated.
+        """
+        row = jax.ShapeDtypeStruct((), np.int32)
+        return self._once(
+            self._update, self.state, self._knobs, self._all(row), self._like(batches, row_axis=2), np.int32(0)
+        )
+
+    def evaluate(self, batch: Batch) -> Compiled:
+        """(params_r, knobs_r, batch) -> (evaluation_r, token_rbt), for a batch of this shape."""
+        return self._once(self._evaluate, self.state.params, self._knobs, self._like(batch, row_axis=0))
+
+    def after_evaluation(self) -> Compiled:
+        """(state_r, evaluation_r) -> state_r. The state is donated."""
+        return self._once(self._after_evaluation, self.state, self._all(jax.eval_shape(Evaluation.zero)))
+
+    @functools.cached_property
+    def state(self) -> State:
+        """Shapes, types and places of the state of all lanes."""
+        return self._all(jax.eval_shape(self._run.init, self._run.knobs(0.0, 0)))
+
+    @functools.cached_property
+    def _knobs(self) -> Knobs:
+        return self._all(self._run.knobs(0.0, 0))
+
+    @property
+    def _lane_sharding(self) -> NamedSharding:
+        return NamedSharding(self._mesh, PartitionSpec("lane"))
 
     def _batch_sharding(self, batch: Batch, row_axis: int) -> NamedSharding:
-        """How a batch lies on the devices: its rows split over the "data" axis where that has several."""
         split = batch.source_bs.shape[row_axis] % self.layout.data_shards == 0
         return NamedSharding(self._mesh, PartitionSpec(*(None,) * row_axis, "data") if split else PartitionSpec())
 
-    def _put_batch(self, batch: Batch, row_axis: int) -> Batch:
-        return jax.device_put(batch, self._batch_sharding(batch, row_axis))
+    def _all(self, one: Any) -> Any:
+        """What a lane has, as all have it: shapes, types, places."""
+        sharding = self._lane_sharding
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.lanes, *x.shape), x.dtype, sharding=sharding), one)
 
-    def _program(self, one: Callable, axes: str, order: str, donate: int | None = None) -> Wrapped:
-        """Compile `one`, a function of one lane, for all: arguments marked r have the lane axis, - are shared."""
+    def _like(self, batch: Batch, row_axis: int) -> Batch:
+        sharding = self._batch_sharding(batch, row_axis)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.int32, sharding=sharding), batch)
+
+    def _once(self, function: Wrapped, *arguments: Any) -> Compiled:
+        """Compile a function for arguments like these, or wait until whoever asked first has done so."""
+        key = (function, *(leaf.shape for leaf in jax.tree.leaves(arguments)))
+        with self._lock:
+            first = key not in self._compiled
+            compiled = self._compiled.setdefault(key, Future())
+        if first:
+            try:
+                compiled.set_result(function.lower(*arguments).compile())
+            except BaseException as error:
+                compiled.set_exception(error)
+        return compiled.result()
+
+    def _for_all(self, one: Callable, axes: str, order: str, donate: int | None = None) -> Wrapped:
+        """Make of a function of one lane one of all: arguments marked r have the lane axis, - are shared."""
 
         def local(*args: Any) -> Any:
             carried = [arg for arg, axis in zip(args, axes, strict=True) if axis == "r"]
@@ -151,22 +149,46 @@ class Lanes:
 
         return jax.lax.fori_loop(0, count, body, state)
 
+    def _evaluation(self, params: Any, knobs: Knobs, batch: Batch) -> tuple[Evaluation, jax.Array]:
+        return self._run.evaluate(params, batch, knobs)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def programs(run: Run, lanes: int, devices: tuple[jax.Device, ...]) -> Programs:
+    """The programs of a run, the same for all cells whose `Run.program` is equal."""
+    return Programs(run, lanes, devices)
+
+
+class Lanes:
+    """The lanes of a group: the runs of a cell that train together.
+
+    Copies that make up what does not fill the shards never reach the caller.
+    """
+
+    def __init__(self, run: Run, lanes: Sequence[Lane], devices: Sequence[jax.Device]):
+        self.lanes = tuple(lanes)
+        self.seeds = tuple(dict.fromkeys(lane.seed for lane in lanes))
+        self._run = run
+        self._programs = programs(run.program, len(lanes), tuple(devices))
+        padded = self.lanes + self.lanes[:1] * (self._programs.lanes - len(lanes))
+        seeds = [lane.seed for lane in padded]
+        self._knobs_r = self._programs.put(run.knobs([lane.lr for lane in padded], seeds))
+        self._row_r = self._programs.put(np.array([self.seeds.index(seed) for seed in seeds], np.int32))
+
+    @property
+    def layout(self) -> Layout:
+        """Of lanes and batches on the devices."""
+        return self._programs.layout
+
     def init(self) -> State:
         """The state of all lanes before the first update, made once a seed: lanes of a seed start from the same."""
-        knobs = {lane.seed: Knobs(np.float32(lane.lr), np.uint32(lane.seed)) for lane in self.lanes}
-        state_of_seed = {seed: self._run.init(knobs[seed]) for seed in self.seeds}
+        state_of_seed = {seed: self._run.init(self._run.knobs(0.0, seed)) for seed in self.seeds}
         states = [state_of_seed[lane.seed] for lane in self.lanes]
         return self.from_host(jax.tree.map(lambda *one: np.stack(one), *states))
 
-    def program(self, state: State, batches: Batch) -> Compiled:
+    def program(self, batches: Batch) -> Compiled:
         """The program of `update` for batches of this shape, compiled when it is first asked for."""
-        shape = batches.source_bs.shape, batches.target_bt.shape
-        if shape not in self._compiled:
-            sharding = self._batch_sharding(batches, row_axis=2)
-            like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), batches)
-            lowered = self._updates.lower(state, self._knobs_r, self._row_r, like, np.int32(0))
-            self._compiled[shape] = lowered.compile()
-        return self._compiled[shape]
+        return self._programs.update(batches)
 
     def memory(self, program: Compiled) -> int:
         """Bytes that a program takes of all devices while it runs, by XLA's account; 0 where that gives none."""
@@ -185,17 +207,18 @@ class Lanes:
             the chunk are used.
           count: at most chunk.
         """
-        program = self.program(state, batches)
-        return program(state, self._knobs_r, self._row_r, self._put_batch(batches, row_axis=2), np.int32(count))
+        batches = self._programs.put_batch(batches, row_axis=2)
+        return self.program(batches)(state, self._knobs_r, self._row_r, batches, np.int32(count))
 
     def evaluate(self, params: Any, batch: Batch) -> tuple[Evaluation, np.ndarray]:
         """Counts of every lane over one batch of an evaluation set, and the decoded tokens [r, b, max_target]."""
-        evaluation, token_rbt = self._evaluate(params, self._put_batch(batch, row_axis=0))
+        batch = self._programs.put_batch(batch, row_axis=0)
+        evaluation, token_rbt = self._programs.evaluate(batch)(params, self._knobs_r, batch)
         return evaluation, np.asarray(token_rbt)[: len(self.lanes)]
 
     def after_evaluation(self, state: State, valid: Evaluation) -> State:
         """Keep each lane's best parameters so far and start its training sums anew. `state` is donated."""
-        return self._after_evaluation(state, valid)
+        return self._programs.after_evaluation()(state, valid)
 
     def to_host(self, tree: Any) -> Any:
         """A copy of the real lanes as NumPy arrays."""
@@ -203,10 +226,9 @@ class Lanes:
 
     def from_host(self, tree: Any) -> Any:
         """The inverse of `to_host`."""
-        missing = -len(self.lanes) % self.layout.lane_shards
-        return self._put(jax.tree.map(lambda x: np.concatenate([x, *[x[:1]] * missing]), tree))
+        missing = self._programs.lanes - len(self.lanes)
+        return self._programs.put(jax.tree.map(lambda x: np.concatenate([x, *[x[:1]] * missing]), tree))
 
     def like(self) -> State:
         """Shapes and types of `to_host(state)`, without computing it."""
-        shapes = jax.eval_shape(self._run.init, jax.tree.map(lambda knob_r: knob_r[0], self._knobs_r))
-        return jax.tree.map(lambda x: np.zeros((len(self.lanes), *x.shape), x.dtype), shapes)
+        return jax.tree.map(lambda x: np.zeros((len(self.lanes), *x.shape[1:]), x.dtype), self._programs.state)

@@ -18,7 +18,8 @@ from train.chunks import Chunk, next_chunk
 from train.environment import describe, use_compilation_cache
 from train.errors import UserError
 from train.estimate import table
-from train.lanes import Lanes, Layout, choose_layout, start_backend
+from train.lanes import Lanes
+from train.layout import Layout, choose_layout, start_backend
 from train.log import METRICS as METRICS_FILE
 from train.log import MetricsLog, read_rows
 from train.memory import GB, available, make_split, room
@@ -159,7 +160,7 @@ class Group:
             with recorder.around(chunk.updates, chunk.shape, last=last) if recorder else contextlib.nullcontext():
                 started = time.monotonic()
                 with self._watchdog.watching():
-                    program = self._program(state, chunk, progress)
+                    program = self._program(chunk, progress)
                     state = self._lanes.update(state, chunk.batches, chunk.updates)
                     step += chunk.updates
                     pending = self._chunk(step)  # made while the devices are busy
@@ -188,9 +189,9 @@ class Group:
         if recorder:
             progress.say(f"profile: {self._cell.name} had no chunk that compiled nothing; give it more run.steps")
 
-    def _program(self, state: State, chunk: Chunk, progress: Progress) -> Compiled:
+    def _program(self, chunk: Chunk, progress: Progress) -> Compiled:
         """What will make a chunk's updates; a line where it needs more memory than there is and than any before."""
-        program = self._lanes.program(state, chunk.batches)
+        program = self._lanes.program(chunk.batches)
         needed = self._lanes.memory(program)
         if needed > self._memory:
             progress.say(

@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from model import SCORES
 from model.additive import TILE, TILE_CPU
 from train.errors import UserError
-from train.lanes import Layout
+from train.layout import Layout
 from train.plan import Cell, Plan
 from train.schema import ModelSettings
-from train.step import Knobs, Run, State
+from train.step import Run, State
 from train.tasks import Task
 
 GB = 1e9
@@ -52,7 +51,7 @@ def nbytes(tree: Any) -> int:
 
 def state_of(run: Run) -> State:
     """Shapes and types of one lane's state."""
-    return jax.eval_shape(run.init, Knobs(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.uint32)))
+    return jax.eval_shape(run.init, run.knobs(0.0, 0))
 
 
 def need(cell: Cell, run: Run, task: Task, layout: Layout, state: State | None = None) -> Need:

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 
+from model import SCORES, family
 from model.decoding import greedy
 from train.metrics import METRICS
 from train.objective import Sums, cross_entropy
@@ -27,10 +29,12 @@ class Knobs(NamedTuple):
 
     learning_rate: [] float32, the peak rate.
     seed: [] uint32: the initial values, the dropout and (on the host) the data of the run.
+    score_scale: [] float32, the factor on every score (model/scores.py).
     """
 
     learning_rate: Any
     seed: Any
+    score_scale: Any
 
 
 class State(NamedTuple):
@@ -67,6 +71,11 @@ class Evaluation(NamedTuple):
     sequences_correct: jax.Array
     unfinished: jax.Array
 
+    @classmethod
+    def zero(cls) -> "Evaluation":
+        """Of no sentences."""
+        return cls(Sums.zero(), jnp.int32(0), jnp.int32(0), jnp.int32(0))
+
     def __add__(self, other: "Evaluation") -> "Evaluation":  # type: ignore[override]
         """Counts over both sets of sentences."""
         return jax.tree.map(jnp.add, self, other)
@@ -98,6 +107,23 @@ class Run:
         """The Optax chain without the rate, which is applied in `update`."""
         return make_optimizer(self.optim)
 
+    @property
+    def program(self) -> "Run":
+        """The run whose `update`, `evaluate` and `after_evaluation` are also this one's: equal runs, equal programs.
+
+        Scores of a family differ in the factor, which is among the knobs, and in initial values.
+        """
+        return dataclasses.replace(self, module=self.module.clone(score=family(self.module.score)))
+
+    def knobs(self, learning_rate: Any, seed: Any) -> Knobs:
+        """Knobs of a rate and a seed; of arrays of them, those of many runs."""
+        rate = np.asarray(learning_rate, np.float32)
+        scale = SCORES[self.module.score].scale(self.module.d_k)
+        return Knobs(rate, np.asarray(seed, np.uint32), np.full(rate.shape, scale, np.float32))
+
+    def _scaled(self, knobs: Knobs) -> nn.Module:
+        return self.module.clone(score_scale=knobs.score_scale)
+
     def init(self, knobs: Knobs) -> State:
         """The state before the first update. The same seed gives the same values wherever shapes and names agree.
 
@@ -117,8 +143,8 @@ class Run:
             best_step=jnp.int32(0),
         )
 
-    def _objective(self, params: Any, batch: Batch, key_dropout: jax.Array) -> tuple[jax.Array, Sums]:
-        logits_btn = self.module.apply(
+    def _objective(self, params: Any, batch: Batch, knobs: Knobs, key_dropout: jax.Array) -> tuple[jax.Array, Sums]:
+        logits_btn = self._scaled(knobs).apply(
             {"params": params},
             batch.source_bs,
             shift_right(jnp.asarray(batch.target_bt)),
@@ -129,7 +155,7 @@ class Run:
             logits_btn, jnp.asarray(batch.target_bt), pad=PAD, label_smoothing=self.optim.label_smoothing
         )
 
-    def gradient(self, params: Any, batch: Batch, key_dropout: jax.Array) -> tuple[Any, jax.Array, Sums]:
+    def gradient(self, params: Any, batch: Batch, knobs: Knobs, key_dropout: jax.Array) -> tuple[Any, jax.Array, Sums]:
         """Gradient of the mean objective per real target token of the whole batch, that mean, and the plain sums.
 
         With `optim.accumulate` = a the batch is taken in a equal parts, one after another. Parts are summed and
@@ -138,13 +164,14 @@ class Run:
         grad_and_sums = jax.value_and_grad(self._objective, has_aux=True)
         parts = self.optim.accumulate
         if parts == 1:
-            (objective, sums), grads = grad_and_sums(params, batch, key_dropout)
+            (objective, sums), grads = grad_and_sums(params, batch, knobs, key_dropout)
         else:
             parts_batch = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
 
             def add_part(carry: tuple, part: tuple) -> tuple[tuple, None]:
                 index, part_batch = part
-                (objective, sums), grads = grad_and_sums(params, part_batch, jax.random.fold_in(key_dropout, index))
+                key_part = jax.random.fold_in(key_dropout, index)
+                (objective, sums), grads = grad_and_sums(params, part_batch, knobs, key_part)
                 return jax.tree.map(jnp.add, carry, (grads, objective, sums)), None
 
             zero = (jax.tree.map(jnp.zeros_like, params), jnp.float32(0), Sums.zero())
@@ -161,7 +188,7 @@ class Run:
           knobs: of this run.
         """
         key_dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(knobs.seed), 1), state.step)
-        grads, objective, sums = self.gradient(state.params, batch, key_dropout)
+        grads, objective, sums = self.gradient(state.params, batch, knobs, key_dropout)
         direction, optimizer = self.optimizer.update(grads, state.optimizer, state.params)
         rate = knobs.learning_rate * schedule_factor(state.step, self.optim, self.run.steps)
         params = jax.tree.map(lambda param, change: param - rate * change, state.params, direction)
@@ -175,24 +202,25 @@ class Run:
             step=state.step + 1, diverged_at=jnp.where(first_failure, state.step + 1, state.diverged_at)
         )
 
-    def evaluate(self, params: Any, batch: Batch) -> tuple[Evaluation, jax.Array]:
+    def evaluate(self, params: Any, batch: Batch, knobs: Knobs) -> tuple[Evaluation, jax.Array]:
         """Counts on some sentences, teacher-forced and by greedy decoding, and the decoded tokens.
 
         Args:
           params: parameters.
           batch: source_bs [b, s], target_bt [b, t], t <= max_target.
+          knobs: of this run.
 
         Returns:
           (evaluation, token_bt [b, max_target] int32: decoded, EOS included, PAD after it).
         """
-        variables = {"params": params}
+        module, variables = self._scaled(knobs), {"params": params}
         target_bt = jnp.asarray(batch.target_bt)
-        encoded = self.module.apply(variables, batch.source_bs, deterministic=True, method="encode")
-        logits_btn = self.module.apply(variables, encoded, shift_right(target_bt), deterministic=True, method="decode")
+        encoded = module.apply(variables, batch.source_bs, deterministic=True, method="encode")
+        logits_btn = module.apply(variables, encoded, shift_right(target_bt), deterministic=True, method="decode")
         _, sums = cross_entropy(logits_btn, target_bt, pad=PAD, label_smoothing=0.0)
         decoded = greedy(
-            lambda cache, token_b: self.module.apply(variables, cache, token_b, method="step"),
-            self.module.apply(variables, encoded, self.max_target, method="start"),
+            lambda cache, token_b: module.apply(variables, cache, token_b, method="step"),
+            module.apply(variables, encoded, self.max_target, method="start"),
             batch_size=target_bt.shape[0],
             bos=BOS,
             eos=EOS,

@@ -13,7 +13,7 @@ from flax import linen as nn
 from serve import Prepared, calls_for, seconds_of
 
 from model.attention import masked_softmax
-from model.scores import SCORES
+from model.scores import scores
 
 Parameters = Mapping[str, jax.Array]
 Score = Callable[[Parameters, jax.Array, jax.Array], jax.Array]
@@ -39,10 +39,10 @@ def ours(score: Score) -> Attend:
 
 
 SCORE: dict[str, Score] = {
-    "blocked": SCORES["additive"].function,
+    "blocked": functools.partial(scores, "additive"),
     "plain": plain,
-    "dot": SCORES["dot"].function,
-    "scaled_dot": SCORES["scaled_dot"].function,
+    "dot": functools.partial(scores, "dot"),
+    "scaled_dot": functools.partial(scores, "scaled_dot"),
 }
 ATTENTION: dict[str, Attend] = {
     "blocked": ours(SCORE["blocked"]),

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from serve import Prepared, calls_for, seconds_of
 
 from train.cells import make_run, make_task
 from train.chunks import next_chunk
-from train.lanes import Lanes, start_backend
+from train.lanes import Lanes
+from train.layout import start_backend
 from train.plan import make_plan
-from train.step import Knobs
 
 BASE = Path(__file__).resolve().parents[3] / "configs" / "base.py"
 
@@ -38,7 +37,7 @@ def prepare(spec: dict[str, Any]) -> Prepared:
     state = jax.block_until_ready(lanes.update(state, batches, 1))
     compile_seconds = time.perf_counter() - started
 
-    knobs = Knobs(np.float32(plan.lanes[0].lr), np.uint32(plan.lanes[0].seed))
+    knobs = run.knobs(plan.lanes[0].lr, plan.lanes[0].seed)
     cost = jax.jit(run.update).lower(run.init(knobs), one, knobs).compile().cost_analysis() or {}
 
     def one_chunk() -> None:

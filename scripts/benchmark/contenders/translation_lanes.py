@@ -17,7 +17,8 @@ from serve import Prepared
 from train.cells import make_run
 from train.chunks import Chunk, next_chunk
 from train.environment import use_compilation_cache
-from train.lanes import Lanes, start_backend
+from train.lanes import Lanes
+from train.layout import start_backend
 from train.pace import Pace
 from train.plan import Cell, Plan, make_plan
 from train.step import State
