@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import threading
 
 import pytest
 from conftest import ROOT
@@ -154,3 +155,45 @@ def test_a_group_that_needs_more_than_the_limit_says_so_once(tmp_path, monkeypat
     (line,) = re.findall(r"^.*these lanes.*$", out, re.MULTILINE)
     limit = r"more than the 1e-05 GB of run\.memory_gb \(1e-05\); going on"
     assert re.fullmatch(rf"score=dot: these lanes need 0\.00\S* GB together, {limit}", line)
+
+
+def test_while_a_cell_trains_the_next_one_compiles_and_only_the_next(tmp_path, monkeypatch):
+    events = []
+    compiled, trained = threading.Event(), train.loop.Group.train
+
+    def compile_ahead(group):
+        events.append(("compile", group._cell.name))
+        compiled.set()
+
+    def watched(group, *args):
+        compiled.wait(60)
+        compiled.clear()
+        trained(group, *args)
+        events.append(("trained", group._cell.name))
+
+    monkeypatch.setattr(train.loop.Group, "compile", compile_ahead)
+    monkeypatch.setattr(train.loop.Group, "train", watched)
+    assert study(tmp_path / "study", score="additive,dot") == 0
+    assert events == [("compile", "score=dot"), ("trained", "score=additive"), ("trained", "score=dot")]
+
+
+def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch):
+    """Its first chunk, both evaluations and what follows them: training adds nothing."""
+    counts = []
+    trained = train.loop.Group.train
+
+    def watched(group, *args):
+        group.compile()
+        compiled = group._lanes._programs._compiled
+        before = set(compiled)
+        trained(group, *args)
+        counts.append((len(before), len(compiled)))
+
+    monkeypatch.setattr(train.loop.Group, "train", watched)
+    assert study(tmp_path / "study", "model.d_k=13", score="additive,dot") == 0
+    assert counts == [(3, 3), (3, 3)]
+
+
+def test_an_error_of_compiling_ahead_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(train.loop.Group, "compile", lambda group: 1 / 0)
+    assert study(tmp_path / "study", score="additive,dot") == 0

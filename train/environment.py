@@ -51,4 +51,5 @@ def use_compilation_cache() -> None:
     if jax.config.values["jax_compilation_cache_dir"] is None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(home / "dk-lab" / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+        # Initial values are many small programs: together they take longer to compile than to read.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

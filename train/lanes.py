@@ -190,6 +190,13 @@ class Lanes:
         """The program of `update` for batches of this shape, compiled when it is first asked for."""
         return self._programs.update(batches)
 
+    def compile(self, batches: Batch, evaluated: Sequence[Batch]) -> None:
+        """Compile what is still missing for updates with such batches and evaluations of these, in any thread."""
+        self._programs.update(batches)
+        for batch in evaluated:
+            self._programs.evaluate(batch)
+        self._programs.after_evaluation()
+
     def memory(self, program: Compiled) -> int:
         """Bytes that a program takes of all devices while it runs, by XLA's account; 0 where that gives none."""
         account = program.memory_analysis()
