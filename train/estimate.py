@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from train.layout import Layout
-from train.memory import nbytes, need, state_of
+from train.memory import SHAPES, nbytes, need, state_of
 from train.plan import Cell, Plan
 from train.progress import clock
 from train.step import Run
@@ -28,12 +28,16 @@ COMPILE_SECONDS = 12.0
 
 
 class Estimate(NamedTuple):
-    """Of one cell: trainable numbers of one lane; bytes in memory and on disk of all lanes; seconds to train them."""
+    """Of one cell: trainable numbers of one lane; bytes in memory and on disk of all lanes; seconds to train them.
+
+    programs: what has to be compiled first, unless an earlier cell has compiled it.
+    """
 
     parameters: int
     memory: int
     disk: int
     seconds: float
+    programs: frozenset[Any]
 
 
 class Rates(NamedTuple):
@@ -67,7 +71,8 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
     """
     lanes = sum(groups)
     state = state_of(run)
-    widths = np.mean([task.shape(step) for step in range(min(cell.run.steps, 64))], axis=0).round().astype(int)
+    shapes = [task.shape(step) for step in range(min(cell.run.steps, SHAPES))]
+    widths = np.mean(shapes, axis=0).round().astype(int)
     sides: list[Any] = [jax.ShapeDtypeStruct((cell.run.batch_size, int(width)), jnp.int32) for width in widths]
     batch = Batch(*sides)
     cost = jax.jit(run.update).lower(state, batch, run.knobs(0.0, 0)).cost_analysis() or {}
@@ -79,7 +84,8 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
         parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         memory=need(cell, run, task, layout, state).total(max(groups), layout),
         disk=lanes * nbytes(state),
-        seconds=len(set(groups)) * COMPILE_SECONDS + lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
+        seconds=lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
+        programs=frozenset((run.program, size, shape) for size in groups for shape in shapes),
     )
 
 
@@ -90,11 +96,18 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups
     """
     rates = measure_rates()
     rows = [("cell", "lanes", "updates", "parameters", "memory MB", "disk MB", "time")]
-    total = Estimate(0, 0, 0, 0.0)
+    total = Estimate(0, 0, 0, 0.0, frozenset())
     print(f"estimating {len(plan.cells)} cells, about a second each", flush=True)
     for cell in plan.cells:
         one = estimate(cell, runs[cell.name], tasks[cell.name], groups, layout, rates)
-        total = Estimate(0, max(total.memory, one.memory), total.disk + one.disk, total.seconds + one.seconds)
+        seconds = one.seconds + COMPILE_SECONDS * len(one.programs - total.programs)
+        total = Estimate(
+            parameters=0,
+            memory=max(total.memory, one.memory),
+            disk=total.disk + one.disk,
+            seconds=total.seconds + seconds,
+            programs=total.programs | one.programs,
+        )
         rows.append(
             (
                 cell.name,
@@ -103,7 +116,7 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups
                 f"{one.parameters:,}",
                 f"{one.memory / 1e6:.0f}",
                 f"{one.disk / 1e6:.0f}",
-                clock(one.seconds),
+                clock(seconds),
             )
         )
     rows.append(("all", "", "", "", f"{total.memory / 1e6:.0f}", f"{total.disk / 1e6:.0f}", clock(total.seconds)))

@@ -29,7 +29,7 @@ from train.plan import Cell, Lane, Plan
 from train.profile import Recorder
 from train.progress import Progress
 from train.report.tables import summary
-from train.rows import best_in_words, make_rows
+from train.rows import best_in_words, is_finished, make_rows
 from train.step import Evaluation, Run, State
 from train.tasks import Task, check_ids
 from train.watch import Stop, Watchdog
@@ -125,12 +125,6 @@ def _moved(workdir: Workdir, layout: Callable[[int], dict[str, Any]]) -> list[st
 def notes(tasks: Iterable[Task]) -> list[str]:
     """What some tasks have to say, each line once."""
     return list(dict.fromkeys(line for task in tasks for line in task.notes()))
-
-
-def is_finished(rows: Sequence[dict[str, Any]], cell: Cell, lanes: Sequence[Lane]) -> bool:
-    """Whether every lane has its row of the test set, the last that is written."""
-    tested = {row["lane"] for row in rows if row["cell"] == cell.name and row["split"] == "test"}
-    return tested.issuperset(lane.lane for lane in lanes)
 
 
 class Group:

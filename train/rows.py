@@ -1,4 +1,4 @@
-"""What an evaluation says of each lane: the rows of metrics.jsonl, and the best of them in words."""
+"""What an evaluation says of each lane: the rows of metrics.jsonl, the best of them in words, and whether any are missing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -62,3 +62,9 @@ def best_in_words(rows: Sequence[Row], select: str) -> str:
     best = f"{choose(finite):.4g}" if finite else "none"
     diverged = sum(row["diverged_at"] is not None for row in valid)
     return f"best valid {select} {best}" + (f", {diverged} of {len(valid)} diverged" if diverged else "")
+
+
+def is_finished(rows: Sequence[Mapping[str, Any]], cell: Cell, lanes: Sequence[Lane]) -> bool:
+    """Whether every lane has its row of the test set, the last that is written."""
+    tested = {row["lane"] for row in rows if row["cell"] == cell.name and row["split"] == "test"}
+    return tested.issuperset(lane.lane for lane in lanes)
