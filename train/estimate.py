@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from model import SCORES
 from train.layout import Layout
 from train.memory import SHAPES, nbytes, need, state_of
 from train.plan import Cell, Plan
@@ -20,11 +21,13 @@ from train.progress import clock
 from train.step import Run
 from train.tasks import Batch, Task
 
-# Set by hand, on one CPU: the share of the matrix rate that an update reaches, and of the time that evaluations add.
-# dk_quick came out at 5:34 and took 6:03; its widest additive cell at 0:40 and took 1:03.
+# Set by hand, on one CPU: the share of the matrix rate that an update reaches, of the time that evaluations and
+# checkpoints add, what a number of a score's hidden layer takes forwards and backwards in tanh's, and how long a set of
+# programs compiles. dk_quick came out at 4:39 and took 4:36 in the same hour.
 MATRIX_SHARE = 0.35
-EVALUATION_SHARE = 0.15
-COMPILE_SECONDS = 12.0
+EVALUATION_SHARE = 0.25
+HIDDEN_TANHS = 4.0
+COMPILE_SECONDS = 6.0
 
 
 class Estimate(NamedTuple):
@@ -79,7 +82,7 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
     # The rates are those of all cores of a CPU, but of one accelerator.
     shards = 1 if layout.platform == "cpu" else layout.lane_shards * layout.data_shards
     update = cost.get("flops", 0.0) / (MATRIX_SHARE * rates.flops)
-    update += cost.get("transcendentals", 0.0) / rates.transcendentals
+    update += HIDDEN_TANHS * _hidden(cell, *map(int, widths)) / rates.transcendentals
     return Estimate(
         parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         memory=need(cell, run, task, layout, state).total(max(groups), layout),
@@ -87,6 +90,14 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
         seconds=lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
         programs=frozenset((run.program, size, shape) for size in groups for shape in shapes),
     )
+
+
+def _hidden(cell: Cell, source: int, target: int) -> int:
+    """Numbers of all hidden layers of an update's scores. XLA counts a loop over their tiles as one tile."""
+    pairs = source**2 + target**2 + source * target
+    model = cell.model
+    each = cell.run.batch_size * model.num_heads * model.num_layers * model.d_k
+    return each * pairs if SCORES[model.score].parameters else 0
 
 
 def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups: Sequence[int], layout: Layout) -> str:

@@ -1,4 +1,4 @@
-"""What an evaluation says of each lane: the rows of metrics.jsonl, the best of them in words, and whether any are missing."""
+"""What an evaluation says of each lane: rows of metrics.jsonl, the best in words, and whether all are there."""
 
 import math
 from collections.abc import Mapping, Sequence
