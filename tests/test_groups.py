@@ -166,8 +166,8 @@ def test_while_a_cell_trains_the_next_one_compiles_and_only_the_next(tmp_path, m
         compiled.set()
 
     def watched(group, *args):
-        compiled.wait(60)
-        compiled.clear()
+        if not any(event == "trained" for event, _ in events):  # the first of two
+            assert compiled.wait(60)
         trained(group, *args)
         events.append(("trained", group._cell.name))
 

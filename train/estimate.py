@@ -85,7 +85,7 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
     update += HIDDEN_TANHS * _hidden(cell, *map(int, widths)) / rates.transcendentals
     return Estimate(
         parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
-        memory=need(cell, run, task, layout, state).total(max(groups), layout),
+        memory=need(cell, run, task, layout).total(max(groups), layout),
         disk=lanes * nbytes(state),
         seconds=lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
         programs=frozenset((run.program, size, shape) for size in groups for shape in shapes),

@@ -1,10 +1,11 @@
-"""How the lanes of a group and their batches lie on the devices: a rule from counts alone, recorded with the study."""
+"""The devices of a process, and how lanes and their batches lie on them: a rule from counts alone, recorded."""
 
 import os
 from typing import NamedTuple
 
 import jax
 
+from train.allocator import keep_memory
 from train.errors import UserError
 
 # These wait for ever on a CPU in batched QR (initial values of recurrent cells) under jit(vmap(...)).
@@ -23,11 +24,12 @@ class Layout(NamedTuple):
     order: str
 
 
-def start_backend(devices: int) -> list[jax.Device]:
+def start_backend(devices: int, block: float = 0.0) -> list[jax.Device]:
     """Choose the devices of this process; on a CPU its cores. Must come before anything else asks JAX for devices.
 
     Args:
       devices: how many; 0 = all.
+      block: bytes that programs will ask the host for at every call (train/allocator.py).
 
     Raises:
       UserError: a jax that is known to hang, or fewer devices than asked for.
@@ -37,6 +39,7 @@ def start_backend(devices: int) -> list[jax.Device]:
             f"jax {jax.__version__} can hang on a CPU; install another: pip install 'jax==0.9.2' or 'jax>=0.11.1'"
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    keep_memory(block, cores)
     wanted = min(devices, cores) or cores
     if jax.config.values["jax_num_cpu_devices"] != wanted:
         jax.config.update("jax_num_cpu_devices", wanted)

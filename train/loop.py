@@ -23,7 +23,7 @@ from train.lanes import Lanes
 from train.layout import Layout, choose_layout, start_backend
 from train.log import METRICS as METRICS_FILE
 from train.log import MetricsLog, read_rows
-from train.memory import GB, available, make_split, room
+from train.memory import GB, available, least_block, make_split, room
 from train.pace import Pace
 from train.plan import Cell, Lane, Plan
 from train.profile import Recorder
@@ -44,10 +44,10 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
     Raises:
       UserError: bad data, an unusable or foreign workdir, a full disk.
     """
-    devices = start_backend(_shared(plan, "devices"))
-    use_compilation_cache()
     tasks = make_tasks(plan, None if overwrite else path)
     runs = make_runs(plan, tasks)
+    devices = start_backend(_shared(plan, "devices"), least_block(plan, runs, tasks))
+    use_compilation_cache()
 
     def layout(lanes: int) -> dict[str, Any]:
         return _layout(plan, lanes, devices)._asdict()

@@ -1,7 +1,7 @@
 """What the lanes of a cell need of the devices' memory, and the groups that they train in so that it suffices.
 
 Estimated before anything is compiled or written. A lane's state is exact. Temporaries are counted by the tensors of one
-update and of one evaluation as if most of them lay in memory at once: an upper bound, two to four times what XLA needs
+update and of one evaluation as if most of them lay in memory at once: an upper bound, two to five times what XLA needs
 where activations rule. All sizes are bytes, of all devices together; an accelerator has an equal share of them.
 """
 
@@ -25,6 +25,7 @@ from train.tasks import Task
 GB = 1e9
 FLOAT = 4  # bytes; of a 16-bit dtype too, whose sums and gradients are float32
 SHARE = 0.8  # of what a device has, where no limit is given: the rest is for checkpoints on their way and for others
+OVERESTIMATE = 5.0  # of an update's temporaries, beside what XLA allots: 3 for a large vocabulary, 7 for short updates
 SHAPES = 1000  # updates whose batches are looked at for the widest
 
 
@@ -50,13 +51,18 @@ def nbytes(tree: Any) -> int:
 
 
 def state_of(run: Run) -> State:
-    """Shapes and types of one lane's state."""
+    """Shapes and types of one lane's state, without asking for devices."""
+    return _state_of(run.program)
+
+
+@functools.cache  # of a run of every shape of a plan; it takes a tenth of a second
+def _state_of(run: Run) -> State:
     return jax.eval_shape(run.init, run.knobs(0.0, 0))
 
 
-def need(cell: Cell, run: Run, task: Task, layout: Layout, state: State | None = None) -> Need:
-    """Of a cell whose batches are split as the layout says. `state`: that of `state_of`, where it is known."""
-    size = nbytes(state_of(run) if state is None else state)
+def need(cell: Cell, run: Run, task: Task, layout: Layout) -> Need:
+    """Of a cell whose batches are split as the layout says."""
+    size = nbytes(state_of(run))
     shapes = [task.shape(step) for step in range(min(cell.run.steps, SHAPES))]
     source, target = (max(widths) for widths in zip(*shapes, strict=True))
     rows = -(-cell.run.batch_size // layout.data_shards)
@@ -73,6 +79,13 @@ def need(cell: Cell, run: Run, task: Task, layout: Layout, state: State | None =
     # Of an update also gradients, their direction and the state that is to come, which may lie beside the old one.
     temporary = max(2 * size + FLOAT * update, FLOAT * evaluation)
     return Need(size, temporary, longest * rows * (source + target) * np.dtype(np.int32).itemsize)
+
+
+def least_block(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task]) -> float:
+    """Bytes, about, that XLA will allot to the temporaries of one lane's update, in the cell that wants least."""
+    alone = Layout("cpu", lane_shards=1, data_shards=1, order="map")
+    needs = (need(cell, runs[cell.name], tasks[cell.name], alone) for cell in plan.cells)
+    return min(one.temporary for one in needs) / OVERESTIMATE
 
 
 def _attention(model: ModelSettings, rows: int, queries: int, keys: int) -> int:
@@ -157,14 +170,10 @@ def make_split(
     """
 
     @functools.cache
-    def state(cell: str) -> State:
-        return state_of(runs[cell])
-
-    @functools.cache
     def hungriest(lanes: int) -> tuple[int, Cell]:
         """Bytes of so many lanes, and the cell that wants them."""
         lie = layout(lanes)
-        needs = [need(cell, runs[cell.name], tasks[cell.name], lie, state(cell.name)) for cell in plan.cells]
+        needs = [need(cell, runs[cell.name], tasks[cell.name], lie) for cell in plan.cells]
         return max(((one.total(lanes, lie), cell) for one, cell in zip(needs, plan.cells, strict=True)), key=_first)
 
     @functools.cache

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 from serve import Prepared, calls_for, seconds_of
 
-from train.cells import make_run, make_task
+from train.cells import make_runs, make_tasks
 from train.chunks import next_chunk
 from train.lanes import Lanes
 from train.layout import start_backend
+from train.memory import least_block
 from train.plan import make_plan
 
 BASE = Path(__file__).resolve().parents[3] / "configs" / "base.py"
@@ -21,11 +22,12 @@ def prepare(spec: dict[str, Any]) -> Prepared:
 
     spec: "knobs", overrides of configs/base.py; "devices"; "seconds". Counts updates of one lane.
     """
-    devices = start_backend(spec["devices"])
     plan = make_plan(BASE, spec["knobs"])
-    cell = plan.cells[0]
-    task = make_task(cell, None)
-    run = make_run(cell, task)
+    (cell,) = plan.cells
+    tasks = make_tasks(plan, None)
+    runs = make_runs(plan, tasks)
+    task, run = tasks[cell.name], runs[cell.name]
+    devices = start_backend(spec["devices"], least_block(plan, runs, tasks))
     lanes = Lanes(run, plan.lanes, devices)
     updates = cell.run.chunk_steps
     sizes = {"batch_size": cell.run.batch_size, "most": updates, "longest": updates}

@@ -19,6 +19,7 @@ from train.chunks import Chunk, next_chunk
 from train.environment import use_compilation_cache
 from train.lanes import Lanes
 from train.layout import start_backend
+from train.memory import least_block
 from train.pace import Pace
 from train.plan import Cell, Plan, make_plan
 from train.step import State
@@ -84,12 +85,13 @@ class Training:
 def prepare(spec: dict[str, Any]) -> Prepared:
     """Read the text, compile for every shape, make the first updates."""
     started = time.perf_counter()
-    devices = start_backend(0)
-    use_compilation_cache()
     whole = plan(spec)
     (cell,) = whole.cells
     task = ParallelText(cell.task, batch_size=cell.run.batch_size, eval_batch_size=cell.run.eval_batch_size)
-    lanes = Lanes(make_run(cell, task), whole.lanes, devices)
+    run = make_run(cell, task)
+    devices = start_backend(0, least_block(whole, {cell.name: run}, {cell.name: task}))
+    use_compilation_cache()
+    lanes = Lanes(run, whole.lanes, devices)
     training = Training(cell, task, lanes)
     shapes = training.compile()
     training.run(spec["updates"])
