@@ -135,13 +135,17 @@ def test_a_profile_names_products_and_changes_no_row(tmp_path, together, capsys,
     assert [row for row in rows(tmp_path / "s") if row["cell"] == "score=dot"] == rows(together)
     assert list((tmp_path / "s" / "profile").rglob("*.xplane.pb"))
     title = out.index("profile of 3 updates: ")
-    table = out[title : out.index("trace: ", title)].splitlines()
+    *table, kinds = out[title : out.index("trace: ", title)].splitlines()
     assert len(table) > 22
     shares = [float(line.split()[-1].rstrip("%")) for line in table[2:]]
     assert shares == sorted(shares, reverse=True)
     assert 5 < sum(shares[:20]) <= 100 + 20 * 0.05
     assert any(re.search(r"  matrix product  f32\[\d", line) for line in table)
     assert not any(re.search(r"  (while|call|conditional|unknown)  ", line) for line in table)
+    by_kind = [float(share) for share in re.findall(r" ([\d.]+)%", kinds)]
+    assert kinds.startswith("all ")
+    assert "matrix product" in kinds
+    assert sum(by_kind) == pytest.approx(100, abs=1)
     assert out.count("profile of ") == 1  # of the first cell
     assert study(tmp_path / "s", score="dot,scaled_dot", profile=True) == 0
     assert capsys.readouterr().out.startswith("nothing left to do or to profile: ")
@@ -177,8 +181,8 @@ def test_while_a_cell_trains_the_next_one_compiles_and_only_the_next(tmp_path, m
     assert events == [("compile", "score=dot"), ("trained", "score=additive"), ("trained", "score=dot")]
 
 
-def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch):
-    """Its first chunk, both evaluations and what follows them: training adds nothing."""
+def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch, capsys):
+    """Its first chunk, both evaluations and what follows them: training adds nothing and announces nothing."""
     counts = []
     trained = train.loop.Group.train
 
@@ -192,6 +196,7 @@ def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch
     monkeypatch.setattr(train.loop.Group, "train", watched)
     assert study(tmp_path / "study", "model.d_k=13", score="additive,dot") == 0
     assert counts == [(3, 3), (3, 3)]
+    assert "compiling" not in capsys.readouterr().out
 
 
 def test_an_error_of_compiling_ahead_ends_nothing(tmp_path, monkeypatch):

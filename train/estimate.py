@@ -29,6 +29,8 @@ EVALUATION_SHARE = 0.25
 HIDDEN_TANHS = 4.0
 COMPILE_SECONDS = 6.0
 
+WARM_SECONDS = 0.3  # of measuring a rate
+
 
 class Estimate(NamedTuple):
     """Of one cell: trainable numbers of one lane; bytes in memory and on disk of all lanes; seconds to train them.
@@ -55,12 +57,11 @@ def measure_rates() -> Rates:
 
     def best_seconds(function: Any, x: jax.Array) -> float:
         compiled = jax.jit(function).lower(x).compile()
-        seconds = []
-        for _ in range(4):
-            started = time.perf_counter()
+        best, until = float("inf"), time.perf_counter() + WARM_SECONDS
+        while (started := time.perf_counter()) < until:  # the first calls wake threads and touch new memory
             jax.block_until_ready(compiled(x))
-            seconds.append(time.perf_counter() - started)
-        return min(seconds)
+            best = min(best, time.perf_counter() - started)
+        return best
 
     square = jnp.ones((1024, 1024), jnp.float32)
     return Rates(2 * 1024**3 / best_seconds(lambda x: x @ x, square), 1024**2 / best_seconds(jnp.tanh, square))

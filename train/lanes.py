@@ -64,10 +64,12 @@ class Programs:
 
         `count` updates of every lane, each from its row of the batches. The state is donated.
         """
-        row = jax.ShapeDtypeStruct((), np.int32)
-        return self._once(
-            self._update, self.state, self._knobs, self._all(row), self._like(batches, row_axis=2), np.int32(0)
-        )
+        return self._once(self._update, *self._of_update(batches))
+
+    def has_update(self, batches: Batch) -> bool:
+        """Whether `update` would return at once."""
+        compiled = self._compiled.get(_key(self._update, self._of_update(batches)))
+        return compiled is not None and compiled.done()
 
     def evaluate(self, batch: Batch) -> Compiled:
         """(params_r, knobs_r, batch) -> (evaluation_r, token_rbt), for a batch of this shape."""
@@ -103,9 +105,13 @@ class Programs:
         sharding = self._batch_sharding(batch, row_axis)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, np.int32, sharding=sharding), batch)
 
+    def _of_update(self, batches: Batch) -> tuple[Any, ...]:
+        row = jax.ShapeDtypeStruct((), np.int32)
+        return self.state, self._knobs, self._all(row), self._like(batches, row_axis=2), np.int32(0)
+
     def _once(self, function: Wrapped, *arguments: Any) -> Compiled:
         """Compile a function for arguments like these, or wait until whoever asked first has done so."""
-        key = (function, *(leaf.shape for leaf in jax.tree.leaves(arguments)))
+        key = _key(function, arguments)
         with self._lock:
             first = key not in self._compiled
             compiled = self._compiled.setdefault(key, Future())
@@ -153,6 +159,11 @@ class Programs:
         return self._run.evaluate(params, batch, knobs)
 
 
+def _key(function: Wrapped, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """By what compiled functions are told apart; types are always the same."""
+    return (function, *(leaf.shape for leaf in jax.tree.leaves(arguments)))
+
+
 @functools.lru_cache(maxsize=KEPT)
 def programs(run: Run, lanes: int, devices: tuple[jax.Device, ...]) -> Programs:
     """The programs of a run, the same for all cells whose `Run.program` is equal."""
@@ -189,6 +200,10 @@ class Lanes:
     def program(self, batches: Batch) -> Compiled:
         """The program of `update` for batches of this shape, compiled when it is first asked for."""
         return self._programs.update(batches)
+
+    def is_compiled(self, batches: Batch) -> bool:
+        """Whether `program` would return at once."""
+        return self._programs.has_update(batches)
 
     def compile(self, batches: Batch, evaluated: Sequence[Batch]) -> None:
         """Compile what is still missing for updates with such batches and evaluations of these, in any thread."""

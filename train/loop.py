@@ -87,6 +87,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
                 group.train(log, progress, stop, Recorder(workdir.path) if profile else None)
                 profile = False
                 if stop.signal:
+                    ahead.shutdown(wait=False, cancel_futures=True)
                     progress.say(f"stopped and saved in {workdir.path}; the same command goes on from there")
                     return 128 + stop.signal
     print(summary(read_rows(path)))
@@ -158,9 +159,10 @@ class Group:
         step, state = self._begin(checkpoints, progress)
         log.truncate(self._cell.name, [lane.lane for lane in self._lanes.lanes], step)
         run = self._cell.run
-        progress.start(self._cell.name, len(self._lanes.lanes), step, run.steps)
-        saved_at, since = step, time.monotonic()
         pending = self._chunk(step)
+        compiled = self._lanes.is_compiled(pending.batches)
+        progress.start(self._cell.name, len(self._lanes.lanes), step, run.steps, compiled=compiled)
+        saved_at, since = step, time.monotonic()
         while step < run.steps and not stop.signal:
             chunk = pending
             last = step + chunk.updates == run.steps

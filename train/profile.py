@@ -138,4 +138,9 @@ def table(ran: Sequence[Operation], updates: int, file: Path) -> str:
         f"profile of {updates} {'update' if updates == 1 else 'updates'}: {total / updates * 1e6:,.0f} us of operations"
         f" an update, summed over lanes and devices; the {len(rows) - 1} longest of {len(ran)}, each for one update"
     )
-    return "\n".join([title, *lines, f"trace: {file}"])
+    kinds = {operation.kind: 0.0 for operation in ran}
+    for operation in ran:
+        kinds[operation.kind] += operation.seconds
+    longest_first = sorted(kinds.items(), key=lambda pair: -pair[1])
+    shares = ", ".join(f"{kind} {seconds / total:.1%}" for kind, seconds in longest_first)
+    return "\n".join([title, *lines, f"all {len(ran)} by kind: {shares}", f"trace: {file}"])

@@ -30,15 +30,16 @@ class Progress:
         else:
             self._bar.write(line)
 
-    def start(self, cell: str, lanes: int, skipped: int, steps: int) -> None:
-        """A cell begins, `skipped` of whose updates were made by an earlier launch."""
+    def start(self, cell: str, lanes: int, skipped: int, steps: int, *, compiled: bool) -> None:
+        """A cell begins, `skipped` of whose updates were made by an earlier launch, with its program there or not."""
         self._group += 1
         self._cell = cell
         self._updates -= skipped
         how = f"going on from step {skipped}/{steps}" if skipped else f"{steps} steps"
         if skipped or self._bar is None:
             count = f"{lanes} {'lane' if lanes == 1 else 'lanes'}"
-            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {count}; compiling first")
+            wait = "" if compiled else "; compiling first"
+            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {count}{wait}")
         if self._bar is not None:
             self._bar.total = self._updates
             self._bar.set_description(f"[{self._group}/{self._groups}] {cell}")
