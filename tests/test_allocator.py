@@ -97,7 +97,7 @@ def test_for_small_blocks_the_system_gets_a_large_one_back():
 @glibc
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_of_the_user_stand(name):
-    value = "glibc.malloc.check=0" if name == "GLIBC_TUNABLES" else "4"
+    value = "glibc.malloc.check=0" if name == "GLIBC_TUNABLES" else "131072"
     assert held(LARGEST_KEPT + 1, **{name: value})[0] == 0
 
 

@@ -243,3 +243,11 @@ def test_a_jax_that_hangs_is_refused_with_the_remedy(monkeypatch):
 def test_more_devices_than_there_are_is_refused():
     with pytest.raises(UserError, match=r"run.devices=1000, but there are 2"):
         start_backend(1000)
+
+
+def test_the_allocator_is_set_up_before_the_backend_is_asked_for_devices(monkeypatch):
+    asked = []
+    monkeypatch.setattr("train.layout.keep_memory", lambda block, cores: asked.append(block))
+    monkeypatch.setattr(jax, "devices", lambda: (asked.append("devices"), [None])[1])
+    start_backend(0, block=7.0)
+    assert asked == [7.0, "devices"]

@@ -8,11 +8,12 @@ from conftest import ROOT
 
 from model import SCORES
 from model.additive import TILE_CPU
+from train.allocator import LARGEST_KEPT
 from train.cells import make_runs, make_tasks
 from train.errors import UserError
 from train.lanes import Lanes
 from train.layout import Layout, choose_layout
-from train.memory import GB, SHARE, Need, available, even_sizes, make_split, need, room
+from train.memory import GB, SHARE, Need, available, even_sizes, least_block, make_split, need, room
 from train.plan import make_plan
 from train.tasks import Batch
 
@@ -142,3 +143,17 @@ def test_the_limit_is_what_was_given_or_most_of_what_is_there():
 def test_accelerators_that_a_group_leaves_idle_lend_it_no_memory():
     assert room(8.0, Layout("gpu", 2, 1, "vmap"), 8) == 2.0
     assert room(8.0, Layout("cpu", 2, 1, "map"), 8) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "large"),
+    [
+        ("dk_quick", [], False),
+        ("dk_study", [], False),
+        ("base", ["task.symbols=5000", "model.d_model=192", "model.d_ff=512", "model.num_layers=2"], True),
+    ],
+)
+def test_one_arena_is_for_programs_of_which_all_are_large(config, overrides, large):
+    plan = make_plan(ROOT / "configs" / f"{config}.py", [*overrides, *(["run.batch_size=64"] if large else [])], [])
+    tasks = make_tasks(plan, None)
+    assert (least_block(plan, make_runs(plan, tasks), tasks) > LARGEST_KEPT) is large

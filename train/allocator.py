@@ -16,7 +16,14 @@ LARGEST_KEPT = 64 * 2**20  # bytes; HEAP_MAX_SIZE of glibc's malloc/arena.c
 NEVER = 2**31 - 1  # bytes
 # From glibc's malloc.h: parameters of mallopt(3)
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
-SETTINGS = ("GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")
+SETTINGS = (
+    "GLIBC_TUNABLES",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_TRIM_THRESHOLD_",
+)
 
 
 def keep_memory(block: float, cores: int) -> dict[int, int]:
