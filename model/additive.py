@@ -1,21 +1,31 @@
 """The additive score in tiles: its hidden layer, of queries x keys x d_k numbers, exists for one tile at a time.
 
-A tile is some examples and heads, or a square of queries and keys of one of them, whichever fills TILE numbers. The
-backward pass makes each tile's hidden layer again; storing it would cost more than its tanh. Small inputs are one tile,
-without any loop.
+A tile is some examples and heads, or a square of queries and keys of one of them, whichever fills it. The backward pass
+makes each tile's hidden layer again; storing it would cost more than its tanh. A hidden layer small enough to stay in
+cache until the backward pass is one tile, without any loop, and made once.
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-# Numbers in a tile, float32. A CPU core's second-level cache (1 to 2 MB) holds it with its gradient; smaller tiles lose
-# more to the loop around them. An accelerator, which keeps no tile near its processor, only has to fit it in memory.
-TILE_CPU = 2**17
-TILE = 2**27
+
+class Tiling(NamedTuple):
+    """float32 numbers of a hidden layer: it is made whole up to `whole`, and otherwise in tiles of about `tile`."""
+
+    whole: int
+    tile: int
+
+
+# A CPU core's second-level cache (1 to 2 MB) holds a tile with its gradient; smaller ones lose more to the loop around
+# them. Made whole, the layer waits for the backward pass in the last cache (some MB a core), and its tanh is computed
+# once. An accelerator, which keeps no tile near its processor, only has to fit it in memory.
+CPU = Tiling(whole=2**20, tile=2**17)
+ACCELERATOR = Tiling(whole=2**27, tile=2**27)
 
 
 @jax.custom_vjp
@@ -53,9 +63,11 @@ def _part(length: int, most: int) -> int:
     return -(-length // -(-length // most))
 
 
-def tile_sizes(examples: int, queries: int, keys: int, width: int, most: int) -> tuple[int, int, int]:
-    """Examples, queries and keys of a tile with at most about `most` hidden numbers."""
-    pairs = max(1, most // width)
+def tile_sizes(examples: int, queries: int, keys: int, width: int, tiling: Tiling) -> tuple[int, int, int]:
+    """Examples, queries and keys of a tile."""
+    if examples * queries * keys * width <= tiling.whole:
+        return examples, queries, keys
+    pairs = max(1, tiling.tile // width)
     if queries * keys <= pairs:
         return _part(examples, max(1, pairs // (queries * keys))), queries, keys
     # A square, so that little of queries and keys is read for many pairs; longer where the other side is short.
@@ -80,10 +92,10 @@ def _over(function: Callable[..., jax.Array], *parts: jax.Array) -> jax.Array:
     return jax.lax.map(lambda each: function(*each), parts)
 
 
-def tiled(v_id: jax.Array, query_iqd: jax.Array, key_ikd: jax.Array, most: int) -> jax.Array:
+def tiled(v_id: jax.Array, query_iqd: jax.Array, key_ikd: jax.Array, tiling: Tiling) -> jax.Array:
     """Scores [i, q, k], tile by tile."""
     (examples, queries, width), keys = query_iqd.shape, key_ikd.shape[1]
-    example_part, query_part, key_part = tile_sizes(examples, queries, keys, width, most)
+    example_part, query_part, key_part = tile_sizes(examples, queries, keys, width, tiling)
 
     def of_examples(v_id: jax.Array, query_iqd: jax.Array, key_ikd: jax.Array) -> jax.Array:
         queries_piqd = _parts(query_iqd, 1, query_part)
@@ -113,6 +125,6 @@ def additive_score(v_hd: jax.Array, query_bqhd: jax.Array, key_bkhd: jax.Array) 
     by_head = [jnp.moveaxis(x, 2, 1).reshape(batch * heads, -1, width) for x in (query_bqhd, key_bkhd)]
     v_id = jnp.broadcast_to(v_hd, (batch, heads, width)).reshape(batch * heads, width)
     score_iqk = jax.lax.platform_dependent(
-        v_id, *by_head, cpu=partial(tiled, most=TILE_CPU), default=partial(tiled, most=TILE)
+        v_id, *by_head, cpu=partial(tiled, tiling=CPU), default=partial(tiled, tiling=ACCELERATOR)
     )
     return score_iqk.reshape(batch, heads, queries, -1)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from model.additive import TILE_CPU, additive_score, tile_sizes, tiled
+from model.additive import CPU, Tiling, additive_score, tile_sizes, tiled
 from model.attention import masked_softmax
 from model.scores import scores
 
@@ -48,15 +48,32 @@ SIZES = [
 @pytest.mark.parametrize(("examples", "queries", "keys", "width", "most"), SIZES)
 def test_equals_the_plain_form_and_its_gradients(examples, queries, keys, width, most):
     arguments = normals(examples, width), normals(examples, queries, width, seed=1), normals(examples, keys, width)
-    found = value_and_gradients(lambda *each: tiled(*each, most=most), *arguments)
+    found = value_and_gradients(lambda *each: tiled(*each, tiling=Tiling(0, most)), *arguments)
     assert_close(found, value_and_gradients(plain, *arguments))
 
 
 @pytest.mark.parametrize(("examples", "queries", "keys", "width", "most"), SIZES)
 def test_a_tile_is_no_larger_than_asked_for(examples, queries, keys, width, most):
-    part = tile_sizes(examples, queries, keys, width, most)
+    part = tile_sizes(examples, queries, keys, width, Tiling(0, most))
     assert all(1 <= size <= whole for size, whole in zip(part, (examples, queries, keys), strict=True))
     assert np.prod(part) * width <= max(most, width)
+
+
+def test_what_may_be_whole_is_one_tile():
+    sizes = {"examples": 3, "queries": 5, "keys": 7, "width": 11}
+    hidden = 3 * 5 * 7 * 11
+    assert tile_sizes(**sizes, tiling=Tiling(whole=hidden, tile=11)) == (3, 5, 7)
+    assert tile_sizes(**sizes, tiling=Tiling(whole=hidden - 1, tile=11)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("most", "times"), [(2 * 16 * 16 * 64, 1), (2 * 16 * 16 * 64 - 1, 2)])
+def test_a_whole_hidden_layer_is_made_once_and_tiles_twice(most, times):
+    """XLA counts the operations of one turn of a loop: here of one example, forward and backward."""
+    tiling = Tiling(whole=most, tile=16 * 16 * 64)
+    query, key, v = normals(2, 16, 64), normals(2, 16, 64, seed=1), normals(2, 64, seed=2)
+    gradients = jax.jit(jax.value_and_grad(lambda *each: tiled(*each, tiling=tiling).sum(), argnums=(0, 1, 2)))
+    tanhs = gradients.lower(v, query, key).compile().cost_analysis()["transcendentals"]
+    assert tanhs == times * 16 * 16 * 64 * (2 if times == 1 else 1)
 
 
 def test_no_more_of_the_hidden_layer_than_a_tile_is_ever_in_memory():
@@ -65,7 +82,7 @@ def test_no_more_of_the_hidden_layer_than_a_tile_is_ever_in_memory():
     gradients = jax.grad(lambda *each: additive_score(*each).sum(), argnums=(0, 1, 2))
     memory = jax.jit(gradients).lower(v_hd, shape, shape).compile().memory_analysis().temp_size_in_bytes
     hidden = 4 * 257 * 257 * 256
-    assert memory < 8 * 4 * TILE_CPU < hidden / 10
+    assert memory < 8 * 4 * CPU.tile < hidden / 10
 
 
 @pytest.mark.parametrize(
@@ -75,7 +92,7 @@ def test_lanes_equal_the_lane_alone(lanes_by):
     stacks = normals(3, 2, 5), normals(3, 2, 13, 5, seed=1), normals(3, 2, 17, 5, seed=2)
 
     def one(*each):
-        return value_and_gradients(lambda *own: tiled(*own, most=200), *each)
+        return value_and_gradients(lambda *own: tiled(*own, tiling=Tiling(0, 200)), *each)
 
     together = jax.jit(lanes_by(one))(*stacks)
     for lane in range(3):
@@ -84,15 +101,15 @@ def test_lanes_equal_the_lane_alone(lanes_by):
 
 
 def test_a_masked_key_gets_no_gradient_from_a_tile():
-    params = {"v_hd": normals(1, 7), "b_hd": normals(1, 7, seed=1)}
-    query, key = normals(1, 401, 1, 7, seed=2), normals(1, 211, 1, 7, seed=3)
+    params = {"v_hd": normals(1, 13), "b_hd": normals(1, 13, seed=1)}
+    query, key = normals(1, 401, 1, 13, seed=2), normals(1, 211, 1, 13, seed=3)
     mask = (jnp.arange(211) < 200)[None, None, None]
 
     def loss(key):
         weight_bhqk = masked_softmax(scores("additive", params, query, key), mask)
         return jnp.sum(weight_bhqk**2)
 
-    assert TILE_CPU < 401 * 211 * 7
+    assert CPU.whole < 401 * 211 * 13
     gradient = jax.grad(loss)(key)
     assert float(jnp.abs(gradient[:, 200:]).max()) == 0.0 < float(jnp.abs(gradient[:, :200]).min())
 

@@ -144,7 +144,8 @@ def test_scores_pairs_what_is_compared():
         "pytorch": [[{"attention pytorch": 0.001}], [{"attention pytorch": 0.004}]],
     }
     ready = {"jax": [{"facts": {"programs": [fact]}}], "pytorch": [{"facts": {"programs": []}}]}
-    rows = scores.rows_of(process.Measured(rounds, ready, {}), {"d_k": 4})
+    measured = process.Measured(rounds, ready, {})
+    rows = [*scores.rows_of(measured, {"d_k": 4, "cores": 1}), *scores.facts_of(measured, {"d_k": 4})]
     found = {(one.contender, one.quantity): one.value for one in rows}
     assert found["blocked", "score"] == pytest.approx(1.0)
     assert found["blocked/plain", "time of the score"] == pytest.approx(0.25)
@@ -289,7 +290,7 @@ def test_engine_gives_all_contenders_the_same_sizes():
     ours, plain, threads, processes, _ = engine.contenders(128, 64, 1.0, "python")
     assert ours.specs == plain.specs
     assert {"model.d_model=128", "model.d_k=64", "model.d_v=64", "model.d_ff=256"} <= set(ours.specs[0]["knobs"])
-    assert len(processes.specs) == len(os.sched_getaffinity(0)) == threads.specs[0]["threads"]
+    assert len(processes.specs) == len(os.sched_getaffinity(0)) == len(threads.specs[0]["cores"])
     assert [one.name for one in engine.contenders(64, 64, 1.0, "python")][2:6] == [
         "pytorch_threads",
         "pytorch_processes",

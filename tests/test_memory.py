@@ -6,8 +6,7 @@ import jax
 import pytest
 from conftest import ROOT
 
-from model import SCORES
-from model.additive import TILE_CPU
+from model import SCORES, additive
 from train.allocator import LARGEST_KEPT
 from train.cells import make_runs, make_tasks
 from train.errors import UserError
@@ -83,16 +82,18 @@ def test_the_estimate_is_not_below_what_the_programs_need(score, overrides):
     assert lanes.memory(evaluated) <= estimated
 
 
-def test_of_the_additive_scores_hidden_layer_only_a_tile_counts():
+def test_an_additive_scores_hidden_layer_counts_whole_or_as_a_tile():
     def temporary(width: int, platform: str) -> int:
-        plan, runs, tasks = made(f"model.d_k={width}", score="additive")
+        plan, runs, tasks = made(f"model.d_k={width}", "run.batch_size=64", score="additive")
         (cell,) = plan.cells
         return need(cell, runs[cell.name], tasks[cell.name], Layout(platform, 1, 1, "map")).temporary
 
-    # 32 sentences of 6 x 6 pairs x 512 are four and a half tiles of a core, and not one of an accelerator: 4 arrays of
-    # 4 bytes a number.
-    assert temporary(512, "gpu") - temporary(512, "cpu") == 4 * 4 * (32 * 6 * 6 * 512 - TILE_CPU)
-    assert temporary(8, "gpu") == temporary(8, "cpu")
+    # An accelerator keeps the hidden layers of the three attentions, and has four arrays of one at work; a core has
+    # four of a tile.
+    hidden = 64 * 6 * 6 * 512
+    assert additive.CPU.tile < additive.CPU.whole < hidden <= additive.ACCELERATOR.whole
+    assert temporary(512, "gpu") - temporary(512, "cpu") == 4 * (7 * hidden - 4 * additive.CPU.tile)
+    assert temporary(256, "gpu") == temporary(256, "cpu")
 
 
 def test_parts_of_a_batch_need_less():

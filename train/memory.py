@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from model import SCORES
-from model.additive import TILE, TILE_CPU
+from model import SCORES, additive
 from train.errors import UserError
 from train.layout import Layout
 from train.plan import Cell, Plan
@@ -66,11 +65,11 @@ def need(cell: Cell, run: Run, task: Task, layout: Layout) -> Need:
     shapes = [task.shape(step) for step in range(min(cell.run.steps, SHAPES))]
     source, target = (max(widths) for widths in zip(*shapes, strict=True))
     rows = -(-cell.run.batch_size // layout.data_shards)
-    most = TILE_CPU if layout.platform == "cpu" else TILE
-    update = _update(cell.model, -(-rows // cell.optim.accumulate), source, target, task.target_vocab, most)
+    tiling = additive.CPU if layout.platform == "cpu" else additive.ACCELERATOR
+    update = _update(cell.model, -(-rows // cell.optim.accumulate), source, target, task.target_vocab, tiling)
     evaluation = max(
         _evaluation(
-            cell.model, len(batch.source_bs), batch.source_bs.shape[1], task.max_target, task.target_vocab, most
+            cell.model, len(batch.source_bs), batch.source_bs.shape[1], task.max_target, task.target_vocab, tiling
         )
         for split in ("valid", "test")
         for batch in task.evaluation(split).batches
@@ -103,23 +102,30 @@ def _layer(model: ModelSettings, rows: int, source: int, target: int) -> int:
     return feed_forward + sum(_attention(model, rows, *lengths) for lengths in attentions)
 
 
-def _tiles(model: ModelSettings, rows: int, pairs: int, most: int) -> int:
-    """Numbers of a score's hidden layer of width d_k, which has one tile at a time, and of its gradient."""
-    hidden = rows * model.num_heads * pairs * model.d_k if SCORES[model.score].parameters else 0
-    return 4 * min(hidden, max(most, model.d_k))
+def _hidden(model: ModelSettings, rows: int, source: int, target: int) -> int:
+    """Numbers of the hidden layer of one attention's score, all of it."""
+    return rows * model.num_heads * max(source, target) ** 2 * model.d_k if SCORES[model.score].parameters else 0
 
 
-def _update(model: ModelSettings, rows: int, source: int, target: int, vocab: int, most: int) -> int:
+def _update(model: ModelSettings, rows: int, source: int, target: int, vocab: int, tiling: additive.Tiling) -> int:
     layers = model.num_layers * _layer(model, rows, source, target)
     ends = rows * ((source + target) * 4 * model.d_model + target * 6 * vocab)
-    return layers + ends + _tiles(model, rows, max(source, target) ** 2, most)
+    hidden = _hidden(model, rows, source, target)
+    kept = 3 * model.num_layers * hidden if hidden <= tiling.whole else 0
+    return layers + ends + kept + 4 * _at_once(hidden, model, tiling)
 
 
-def _evaluation(model: ModelSettings, rows: int, source: int, target: int, vocab: int, most: int) -> int:
+def _at_once(hidden: int, model: ModelSettings, tiling: additive.Tiling) -> int:
+    """Numbers of a hidden layer that are made at a time."""
+    return hidden if hidden <= tiling.whole else max(tiling.tile, model.d_k)
+
+
+def _evaluation(model: ModelSettings, rows: int, source: int, target: int, vocab: int, tiling: additive.Tiling) -> int:
     """Forwards only: a quarter of a layer, one at a time, and the keys and values that decoding keeps of all."""
     kept = 4 * model.num_layers * rows * (source + target) * model.num_heads * (model.d_k + model.d_v)
     ends = rows * ((source + target) * 4 * model.d_model + target * 4 * vocab)
-    return kept + _layer(model, rows, source, target) // 4 + ends + _tiles(model, rows, max(source, target) ** 2, most)
+    hidden = 4 * _at_once(_hidden(model, rows, source, target), model, tiling)
+    return kept + _layer(model, rows, source, target) // 4 + ends + hidden
 
 
 def available(memory_gb: float, devices: Sequence[jax.Device]) -> float:

@@ -28,8 +28,8 @@ def pytorch(spec: dict[str, Any], cores: Sequence[int], standard: bool, python: 
     """One run on all cores, and a run a core at once; `standard`: with torch.nn.Transformer."""
     name = "pytorch_nn" if standard else "pytorch"
     spec = {**spec, "standard": standard}
-    together = {**spec, "threads": len(cores), "core": None}
-    alone = tuple({**spec, "threads": 1, "core": core} for core in cores)
+    together = {**spec, "cores": cores}
+    alone = tuple({**spec, "cores": [core]} for core in cores)
     return [
         Contender(f"{name}_threads", "torch_transformer", (together,), python),
         Contender(f"{name}_processes", "torch_transformer", alone, python),

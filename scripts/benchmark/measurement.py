@@ -51,9 +51,9 @@ def ratio(section: str, name: str, quantity: str, over: Sequence[float], under: 
     return row(section, name, quantity, "times", [a / b for a, b in zip(over, under, strict=True)], sizes)
 
 
-def mean(rows: Sequence[Row], *, geometric: bool = False) -> Row:
-    """The mean of one contender's rows over their sizes; `repeats` is then the number of sizes."""
+def mean(rows: Sequence[Row], sizes: Size | None = None, *, geometric: bool = False) -> Row:
+    """The mean of one contender's rows over all sizes but those named; `repeats` is then the number of rows."""
     values = [one.value for one in rows]
     value = math.exp(statistics.fmean(map(math.log, values))) if geometric else statistics.fmean(values)
     first = rows[0]
-    return Row(first.section, first.contender, first.quantity, value, first.unit, None, len(rows), {})
+    return Row(first.section, first.contender, first.quantity, value, first.unit, None, len(rows), dict(sizes or {}))

@@ -5,12 +5,14 @@ model/scores.py, `plain` the same written in one line, differentiated by JAX. `a
 softmax, weighted sum of values of width d_k, with gradients by query, key and value (and parameters); `jax_attention`
 is jax.nn.dot_product_attention (`jax_unscaled`: with scale 1, beside `dot`), `flax_attention` that of flax.linen,
 `keras` AdditiveAttention of Keras on JAX, `pytorch` scaled_dot_product_attention of PyTorch. Batch 8 (4 at the largest
-size), one head, float32, all cores. XLA counts the operations of a loop's body once: those of `blocked` are too few.
+size), one head, float32, on one core, which is what a lane has, and on all. XLA counts the operations of a loop's body
+once: those of `blocked` are too few.
 """
 
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from measurement import Row, mean, ratio, row
@@ -20,7 +22,7 @@ WIDTHS = (16, 64, 256, 512)  # d_k
 LENGTHS = (20, 64, 128, 512)
 REPEATS = 9
 REPEAT_SECONDS = 0.02  # calls are repeated to last so long at least
-SECONDS = 30.0  # at one size: about three for each function
+SECONDS = 30.0  # at one size and number of cores: about three for each function
 FACTS = {"operations": "", "transcendentals": "", "temporary memory": "MB", "compilation": "s"}
 RATIOS = {
     "score": (("blocked", "plain"), ("blocked", "scaled_dot"), ("plain", "scaled_dot")),
@@ -36,11 +38,10 @@ RATIOS = {
 
 def contenders(spec: dict[str, Any], bench_python: str) -> list[Contender]:
     """Everything in JAX shares one process."""
-    torch = {**spec, "threads": len(os.sched_getaffinity(0))}
     return [
         Contender("jax", "jax_scores", (spec,)),
         Contender("keras", "keras_additive", (spec,), bench_python),
-        Contender("pytorch", "torch_scores", (torch,), bench_python),
+        Contender("pytorch", "torch_scores", (spec,), bench_python),
     ]
 
 
@@ -54,7 +55,7 @@ def times(measured: Measured) -> dict[tuple[str, str], list[float]]:
 
 
 def rows_of(measured: Measured, sizes: dict[str, int]) -> list[Row]:
-    """Times, their ratios, and what XLA says of the compiled functions, at one size."""
+    """Times and their ratios at one size."""
     found = times(measured)
     out = [row("scores", name, quantity, "ms", values, sizes) for (quantity, name), values in found.items()]
     for quantity, pairs in RATIOS.items():
@@ -62,15 +63,16 @@ def rows_of(measured: Measured, sizes: dict[str, int]) -> list[Row]:
             over, under = found.get((quantity, one)), found.get((quantity, other))
             if over and under:
                 out.append(ratio("scores", f"{one}/{other}", f"time of the {quantity}", over, under, sizes))
+    return out
+
+
+def facts_of(measured: Measured, sizes: dict[str, int]) -> list[Row]:
+    """What XLA says of the compiled functions at one size."""
+    out = []
     for child in measured.rounds:
         for fact in measured.ready[child][0]["facts"]["programs"]:
             quantity, name = fact["program"].split()
-            for kind, unit in (
-                ("operations", ""),
-                ("transcendentals", ""),
-                ("temporary memory", "MB"),
-                ("compilation", "s"),
-            ):
+            for kind, unit in FACTS.items():
                 if fact.get(kind) is not None:
                     out.append(row("scores", name, f"{kind} of the {quantity}", unit, [fact[kind]], sizes))
     return out
@@ -79,15 +81,25 @@ def rows_of(measured: Measured, sizes: dict[str, int]) -> list[Row]:
 def rows(options: Namespace) -> list[Row]:
     """Measure every size; with --quick the smallest, once."""
     sizes = [(length, d_k) for length in LENGTHS for d_k in WIDTHS][: 1 if options.quick else None]
+    repeats = options.repeats or (1 if options.quick else REPEATS)
+    every = sorted(os.sched_getaffinity(0))
+    places = [every[:count] for count in sorted({1, len(every)})]
     out: list[Row] = []
     for length, d_k in sizes:
         print(f"length {length}, d_k {d_k}", file=sys.stderr, flush=True)
         batch = 4 if (length, d_k) == (LENGTHS[-1], WIDTHS[-1]) else 8
         spec = {"batch": batch, "heads": 1, "length": length, "d_k": d_k, "seconds": REPEAT_SECONDS}
-        repeats = options.repeats or (1 if options.quick else REPEATS)
-        measured = measure(contenders(spec, options.python), repeats, seconds=SECONDS)
-        out += rows_of(measured, {"length": length, "d_k": d_k})
-    ratios = [one for one in out if one.unit == "times"]
-    for quantity, name in dict.fromkeys((one.quantity, one.contender) for one in ratios):
-        out.append(mean([one for one in ratios if (one.quantity, one.contender) == (quantity, name)], geometric=True))
-    return out
+        for cores in places:
+            measured = measure(contenders({**spec, "cores": cores}, options.python), repeats, seconds=SECONDS)
+            out += rows_of(measured, {"length": length, "d_k": d_k, "cores": len(cores)})
+        out += facts_of(measured, {"length": length, "d_k": d_k})
+    return out + averages(out)
+
+
+def averages(rows: Sequence[Row]) -> list[Row]:
+    """Geometric means of the ratios over lengths and widths."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for one in rows:
+        if one.unit == "times":
+            groups.setdefault((one.quantity, one.contender, one.sizes["cores"]), []).append(one)
+    return [mean(group, {"cores": group[0].sizes["cores"]}, geometric=True) for group in groups.values()]

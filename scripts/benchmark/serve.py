@@ -2,10 +2,10 @@
 
     PYTHON serve.py NAME SPEC_JSON
 
-runs contenders/NAME.py, whose function `prepare` gets the spec. On standard output stand JSON lines alone: one when it
-is ready, {"compile_seconds": .., "facts": {..}}, then one for every line "go" on standard input, until that ends.
-Where a package is absent the only line is {"missing": ".."}. Everything else that is printed, by libraries too, goes to
-standard error.
+runs contenders/NAME.py, whose function `prepare` gets the spec, on the "cores" that stand in it, if any do. On standard
+output stand JSON lines alone: one when it is ready, {"compile_seconds": .., "facts": {..}}, then one for every line
+"go" on standard input, until that ends. Where a package is absent the only line is {"missing": ".."}. Everything else
+that is printed, by libraries too, goes to standard error.
 """
 
 import importlib
@@ -64,9 +64,12 @@ def main(name: str, spec: str) -> None:
     def answer(value: Any) -> None:
         print(json.dumps(value, allow_nan=False), file=answers, flush=True)
 
+    told = json.loads(spec)
+    if "cores" in told:
+        os.sched_setaffinity(0, told["cores"])  # before any library counts them
     try:
         prepare = importlib.import_module(f"contenders.{name}").prepare
-        serve(prepare, json.loads(spec), answer)
+        serve(prepare, told, answer)
     except ImportError as error:
         answer({"missing": str(error)})
 

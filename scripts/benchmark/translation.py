@@ -59,17 +59,17 @@ def by_runs(text: dict[str, Any], scratch: Path, bench_python: str) -> dict[int,
         runs: Contender(f"lanes {runs}", "translation_lanes", ({**text, "lanes": runs},)) for runs in (1, len(cores))
     }
 
-    def joey(name: str, threads: int, places: list[int | None]) -> Contender:
+    def joey(name: str, places: list[list[int]]) -> Contender:
         specs = [
-            {**text, "threads": threads, "core": core, "seed": seed, "folder": str(scratch / f"{name}-{seed}")}
-            for seed, core in enumerate(places)
+            {**text, "cores": place, "seed": seed, "folder": str(scratch / f"{name}-{seed}")}
+            for seed, place in enumerate(places)
         ]
         return Contender(name, "joey", tuple(specs), bench_python)
 
     out = {runs: [one] for runs, one in ours.items()}
-    out[1] += [joey(f"joeynmt_threads_{threads}", threads, [None]) for threads in sorted({1, len(cores)})]
+    out[1] += [joey(f"joeynmt_threads_{threads}", [cores[:threads]]) for threads in sorted({1, len(cores)})]
     if len(cores) > 1:
-        out[len(cores)].append(joey("joeynmt_processes", 1, list(cores)))
+        out[len(cores)].append(joey("joeynmt_processes", [[core] for core in cores]))
     return out
 
 

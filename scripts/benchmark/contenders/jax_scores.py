@@ -13,6 +13,7 @@ from flax import linen as nn
 from serve import Prepared, calls_for, seconds_of
 
 from model.attention import masked_softmax
+from model.products import mix
 from model.scores import scores
 
 Parameters = Mapping[str, jax.Array]
@@ -33,7 +34,7 @@ def ours(score: Score) -> Attend:
         params: Parameters, query_bqhd: jax.Array, key_bkhd: jax.Array, value_bkhv: jax.Array, mask_bhqk: jax.Array
     ) -> jax.Array:
         weight_bhqk = masked_softmax(score(params, query_bqhd, key_bkhd), mask_bhqk)
-        return jnp.einsum("bhqk,bkhv->bqhv", weight_bhqk, value_bkhv, preferred_element_type=jnp.float32)
+        return mix(weight_bhqk, value_bkhv)
 
     return attend
 

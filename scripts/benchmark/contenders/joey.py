@@ -4,11 +4,10 @@ A repeat is one call of its `train_and_validate` for so many updates. What it co
 JoeyNMT's own line "Tokens per Sec": real target tokens, EOS counted, padding not, from the first batch that the
 iterator makes to the last update.
 
-Spec: data (folder), source and target (suffixes), folder (for what it writes), threads, core (the one to stay on, or
-null), seed, updates, sizes.
+Spec: data (folder), source and target (suffixes), folder (for what it writes), cores (a thread on each),
+seed, updates, sizes.
 """
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -93,9 +92,7 @@ def config(spec: dict[str, Any]) -> dict[str, Any]:
 def prepare(spec: dict[str, Any]) -> Prepared:
     """Read the text, build the model, make the first updates."""
     started = time.perf_counter()
-    if spec["core"] is not None:
-        os.sched_setaffinity(0, {spec["core"]})
-    torch.set_num_threads(spec["threads"])
+    torch.set_num_threads(len(spec["cores"]))
     Path(spec["folder"]).mkdir(parents=True, exist_ok=True)
     args = parse_global_args(config(spec), rank=0, mode="train")
     model, train, dev, _ = joey_prepare(args, rank=0, mode="train")

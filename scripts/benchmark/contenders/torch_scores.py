@@ -9,8 +9,8 @@ from torch.nn import functional
 
 
 def prepare(spec: dict[str, Any]) -> Prepared:
-    """A repeat says seconds a call; spec: "batch", "heads", "length", "d_k", "seconds", "threads"."""
-    torch.set_num_threads(spec["threads"])
+    """A repeat says seconds a call; spec: "batch", "heads", "length", "d_k", "seconds", "cores"."""
+    torch.set_num_threads(len(spec["cores"]))
     started = time.perf_counter()
     batch, length = spec["batch"], spec["length"]
     shape = (batch, spec["heads"], length, spec["d_k"])

@@ -1,6 +1,5 @@
 """The same encoder-decoder trained with PyTorch: eager, float32, fused Adam."""
 
-import os
 import time
 from typing import Any
 
@@ -26,12 +25,10 @@ def copy_batch(random: np.random.Generator, batch: int, symbols: int, length: in
 def prepare(spec: dict[str, Any]) -> Prepared:
     """A repeat is as many updates as last about spec["seconds"].
 
-    spec: "threads"; "core", the one to stay on, or null; "symbols", "length", "batch"; "sizes": d_model, heads, d_k,
-    d_v, d_ff, layers; "standard": whether to use torch.nn.Transformer.
+    spec: "cores", a thread on each; "symbols", "length", "batch"; "sizes": d_model, heads, d_k, d_v, d_ff, layers;
+    "standard": whether to use torch.nn.Transformer.
     """
-    if spec["core"] is not None:
-        os.sched_setaffinity(0, {spec["core"]})
-    torch.set_num_threads(spec["threads"])
+    torch.set_num_threads(len(spec["cores"]))
     started = time.perf_counter()
     network = Model(spec["sizes"], FIRST_SYMBOL + spec["symbols"], spec["length"] + 1, standard=spec["standard"])
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
