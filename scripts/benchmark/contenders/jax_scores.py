@@ -72,20 +72,23 @@ def arrays(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def programs(data: dict[str, Any]) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """Functions to compile, with their arguments, by "quantity contender". Each is a value and all gradients."""
+    """Functions to compile, with their arguments, by "quantity contender". Each gives a result and all gradients."""
     query, key, value = data["inputs"]
 
     def of_score(score: Score) -> Callable[..., Any]:
-        def total(params: Any, query_bqhd: Any, key_bkhd: Any, cotangent_bhqk: Any) -> jax.Array:
-            return jnp.vdot(score(params, query_bqhd, key_bkhd), cotangent_bhqk)
+        def both(params: Any, query_bqhd: Any, key_bkhd: Any, cotangent_bhqk: Any) -> Any:
+            # The result itself, not its product with the cotangent: XLA would multiply the score by that in one loop.
+            score_bhqk, pull = jax.vjp(score, params, query_bqhd, key_bkhd)
+            return score_bhqk, pull(cotangent_bhqk)
 
-        return jax.value_and_grad(total, argnums=(0, 1, 2))
+        return both
 
     def of_attention(attend: Attend) -> Callable[..., Any]:
-        def total(params: Any, query_bqhd: Any, key_bkhd: Any, value_bkhv: Any, mask: Any, cotangent: Any) -> jax.Array:
-            return jnp.vdot(attend(params, query_bqhd, key_bkhd, value_bkhv, mask), cotangent)
+        def both(params: Any, query_bqhd: Any, key_bkhd: Any, value_bkhv: Any, mask: Any, cotangent: Any) -> Any:
+            head_bqhv, pull = jax.vjp(lambda *each: attend(*each, mask), params, query_bqhd, key_bkhd, value_bkhv)
+            return head_bqhv, pull(cotangent)
 
-        return jax.value_and_grad(total, argnums=(0, 1, 2, 3))
+        return both
 
     score = (data["params"], query, key, data["score"])
     attention = (data["params"], query, key, value, data["mask"], data["attention"])

@@ -20,7 +20,7 @@ def prepare(spec: dict[str, Any]) -> Prepared:
 
     def call() -> None:
         head_bhqv = functional.scaled_dot_product_attention(*inputs, attn_mask=mask_bhqk)
-        torch.autograd.grad(torch.vdot(head_bhqv.flatten(), cotangent_bhqv.flatten()), inputs)
+        torch.autograd.grad(head_bhqv, inputs, cotangent_bhqv)
 
     call()
     compile_seconds = time.perf_counter() - started
