@@ -76,7 +76,7 @@ def get_config() -> ConfigDict:
     config.run.select = "loss"  # valid metric that picks the best parameters: also token_accuracy, sequence_accuracy
     config.run.devices = 0  # devices used (of a CPU: cores), 0 = all; another number gives other last bits
     config.run.patience = 600.0  # seconds (or 30 times the slowest answer so far) that a device may take. Free
-    # Memory of all devices together that lanes may take, in GB (1e9 bytes); 0 = 80 % of what is there at the launch.
+    # Memory of all devices together that lanes may take, in GB (1e9 bytes); 0 = 80 % of what machine and control group leave.
     # Lanes that do not fit at once train in groups, one group after another. Free: holds for lanes that are new
     config.run.memory_gb = 0.0
 

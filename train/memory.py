@@ -6,7 +6,6 @@ where activations rule. All sizes are bytes, of all devices together; an acceler
 """
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from model import SCORES, additive
 from train.errors import UserError
+from train.host_memory import free_memory
 from train.layout import Layout
 from train.plan import Cell, Plan
 from train.schema import ModelSettings
@@ -133,18 +133,9 @@ def available(memory_gb: float, devices: Sequence[jax.Device]) -> float:
     if memory_gb:
         return memory_gb * GB
     if devices[0].platform == "cpu":
-        return SHARE * _free_memory()
+        return SHARE * free_memory()
     limits = [(device.memory_stats() or {}).get("bytes_limit", float("inf")) for device in devices]
     return SHARE * min(limits) * len(devices)
-
-
-def _free_memory() -> int:
-    """Bytes of the machine's memory that programs could have now."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def room(limit: float, layout: Layout, devices: int) -> float:
