@@ -76,8 +76,9 @@ def get_config() -> ConfigDict:
     config.run.select = "loss"  # valid metric that picks the best parameters: also token_accuracy, sequence_accuracy
     config.run.devices = 0  # devices used (of a CPU: cores), 0 = all; another number gives other last bits
     config.run.patience = 600.0  # seconds (or 30 times the slowest answer so far) that a device may take. Free
-    # Memory of all devices together that lanes may take, in GB (1e9 bytes); 0 = 80 % of what machine and control group leave.
-    # Lanes that do not fit at once train in groups, one group after another. Free: holds for lanes that are new
+    # Memory of all devices together that lanes may take, in GB (1e9 bytes); 0 = 80 % of what machine and control
+    # group leave at the launch. Lanes that do not fit at once train in groups, one group after another. Free: holds for
+    # lanes that are new
     config.run.memory_gb = 0.0
 
     # The grid: knobs with several values each, in the nesting above (config.cells.model.d_k = (4, 64)). Their product
