@@ -67,8 +67,8 @@ def test_a_program_is_compiled_once_for_every_cell_group_size_and_shape_that_cal
 
 
 def test_the_hidden_layer_of_a_score_counts_whole_not_a_tile_of_it():
-    base, twice, four = (one.seconds for one in of("model.score=additive", "model.d_k=1024,2048,4096"))
+    base, twice, four = (one.seconds for one in of("model.score=additive", "model.d_k=8192,16384,32768"))
     # The widths of the projections double too; what is left beside both is small.
     assert four - twice == pytest.approx(2 * (twice - base), rel=0.02)
-    products = of("model.score=dot", "model.d_k=1024,2048")
+    products = of("model.score=dot", "model.d_k=8192,16384")
     assert twice - base > 2 * (products[1].seconds - products[0].seconds)
