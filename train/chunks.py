@@ -1,11 +1,19 @@
-"""The updates that one call of a compiled program makes: their batches, for every seed."""
+"""The updates of a group of lanes, a chunk of them to a call of a compiled program."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
+from jax.stages import Compiled
 
+from train.lanes import Lanes
+from train.pace import Pace
+from train.plan import Cell
+from train.step import State
 from train.tasks import PAD, Batch, Task, check_ids
+from train.watch import Watchdog
 
 
 class Chunk(NamedTuple):
@@ -41,3 +49,52 @@ def next_chunk(task: Task, seeds: Sequence[int], step: int, *, batch_size: int, 
     check_ids(batches, task)
     tokens = sum(int(np.count_nonzero(target[different.index(seed)] != PAD)) for seed in seeds)
     return Chunk(batches, count, shape, tokens)
+
+
+class Updates:
+    """Makes the updates, chunk after chunk; the batches of the next are made while the devices are busy with one.
+
+    step: updates made so far. pending: the chunk that comes next. pace: how fast it goes.
+    """
+
+    def __init__(self, cell: Cell, task: Task, lanes: Lanes, watchdog: Watchdog, step: int = 0):
+        self._run, self._task, self._lanes, self._watchdog = cell.run, task, lanes, watchdog
+        self._shapes: set[tuple[int, int]] = set()
+        self.step, self.pace = step, Pace()
+        self.pending = self._next()
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the pending chunk is the first of its shape."""
+        return self.pending.shape not in self._shapes
+
+    def make(self, state: State, first: Callable[[Compiled], None] = lambda program: None) -> State:
+        """The state after the pending chunk, when the devices are done. `state` is donated.
+
+        first: gets each program, once, before it is called. To ask one for its needs may take as long as an update.
+        """
+        chunk, compiles, started = self.pending, self.compiles, time.monotonic()
+        with self._watchdog.watching():
+            if compiles:
+                first(self._lanes.program(chunk.batches))
+                self._shapes.add(chunk.shape)
+            state = self._lanes.update(state, chunk.batches, chunk.updates)
+            self.step += chunk.updates
+            self.pending = self._next()
+            jax.block_until_ready(state.step)
+        seconds = time.monotonic() - started
+        self.pace.took(seconds, chunk.updates, len(self._lanes.lanes), chunk.tokens, compiles=compiles)
+        return state
+
+    def _next(self) -> Chunk:
+        """As many updates as share one shape, up to the next evaluation or checkpoint, at the cell's pace."""
+        run, step = self._run, self.step
+        boundary = min(step // every * every + every for every in (run.eval_every, run.checkpoint_every))
+        return next_chunk(
+            self._task,
+            [lane.seed for lane in self._lanes.lanes],
+            step,
+            batch_size=run.batch_size,
+            most=min(boundary, run.steps, step + run.chunk_steps, step + self.pace.chunk) - step,
+            longest=min(run.chunk_steps, run.eval_every, run.checkpoint_every, run.steps),
+        )

@@ -15,7 +15,7 @@ from jax.stages import Compiled
 
 from train.cells import cell_folder, checkpoint_folder, make_runs, make_tasks
 from train.checkpoint import Checkpoints
-from train.chunks import Chunk, next_chunk
+from train.chunks import Updates
 from train.environment import describe, use_compilation_cache
 from train.errors import UserError
 from train.estimate import table
@@ -24,7 +24,6 @@ from train.layout import Layout, choose_layout, start_backend
 from train.log import METRICS as METRICS_FILE
 from train.log import MetricsLog, read_rows
 from train.memory import GB, available, least_block, make_split, room
-from train.pace import Pace
 from train.plan import Cell, Lane, Plan
 from train.profile import Recorder
 from train.progress import Progress
@@ -146,7 +145,6 @@ class Group:
         self._checkpoints = checkpoint_folder(workdir, cell.name, index)
         self._lanes = Lanes(run, lanes, devices)
         self._watchdog = Watchdog(cell.run.patience)
-        self._pace = Pace()
         self._memory = room(available(cell.run.memory_gb, devices), self._lanes.layout, len(devices))
 
     def train(self, log: MetricsLog, progress: Progress, stop: Stop, recorder: Recorder | None = None) -> None:
@@ -159,31 +157,24 @@ class Group:
         step, state = self._begin(checkpoints, progress)
         log.truncate(self._cell.name, [lane.lane for lane in self._lanes.lanes], step)
         run = self._cell.run
-        pending = self._chunk(step)
-        compiled = self._lanes.is_compiled(pending.batches)
+        updates = self._updates(step)
+        compiled = self._lanes.is_compiled(updates.pending.batches)
         progress.start(self._cell.name, len(self._lanes.lanes), step, run.steps, compiled=compiled)
         saved_at, since = step, time.monotonic()
         while step < run.steps and not stop.signal:
-            chunk = pending
-            last = step + chunk.updates == run.steps
-            with recorder.around(chunk.updates, chunk.shape, last=last) if recorder else contextlib.nullcontext():
-                started = time.monotonic()
-                with self._watchdog.watching():
-                    program = self._program(chunk, progress)
-                    state = self._lanes.update(state, chunk.batches, chunk.updates)
-                    step += chunk.updates
-                    pending = self._chunk(step)  # made while the devices are busy
-                    jax.block_until_ready(state.step)
-                seconds = time.monotonic() - started
-            self._pace.took(seconds, chunk.updates, len(self._lanes.lanes), chunk.tokens, chunk.shape)
+            chunk, last = updates.pending, step + updates.pending.updates == run.steps
+            traced = recorder.around(chunk.updates, compiles=updates.compiles, last=last) if recorder else None
+            with traced or contextlib.nullcontext():
+                state = updates.make(state, functools.partial(self._say_memory, progress))
+            step = updates.step
             progress.advance(chunk.updates)
             if recorder and recorder.updates:
-                progress.say(recorder.table(program.as_text() or ""))
+                progress.say(recorder.table(self._lanes.program(chunk.batches).as_text() or ""))
                 recorder = None
             if step % run.eval_every == 0 or step == run.steps:
                 state, rows = self._evaluate(state, step, time.monotonic() - since)
                 log.append(rows)
-                progress.evaluated(step, run.steps, best_in_words(rows, run.select), self._pace.words())
+                progress.evaluated(step, run.steps, best_in_words(rows, run.select), updates.pace.words())
                 since = time.monotonic()
             if step % run.checkpoint_every == 0 or step == run.steps:
                 checkpoints.save(step, self._lanes.to_host(state))
@@ -201,11 +192,13 @@ class Group:
     def compile(self) -> None:
         """Compile what the first chunk and the evaluations call. While another group trains: on 2 cores too a gain."""
         evaluated = [batch for split in ("valid", "test") for batch in self._task.evaluation(split).batches]
-        self._lanes.compile(self._chunk(0).batches, evaluated)
+        self._lanes.compile(self._updates(0).pending.batches, evaluated)
 
-    def _program(self, chunk: Chunk, progress: Progress) -> Compiled:
-        """What will make a chunk's updates; a line where it needs more memory than there is and than any before."""
-        program = self._lanes.program(chunk.batches)
+    def _updates(self, step: int) -> Updates:
+        return Updates(self._cell, self._task, self._lanes, self._watchdog, step)
+
+    def _say_memory(self, progress: Progress, program: Compiled) -> None:
+        """A line where a program needs more memory than there is and than any before."""
         needed = self._lanes.memory(program)
         if needed > self._memory:
             progress.say(
@@ -213,7 +206,6 @@ class Group:
                 f" {self._memory / GB:.3g} GB of run.memory_gb ({self._cell.run.memory_gb:g}); going on"
             )
             self._memory = needed
-        return program
 
     def _begin(self, checkpoints: Checkpoints, progress: Progress) -> tuple[int, State]:
         restored = checkpoints.newest(self._lanes.like())
@@ -241,19 +233,6 @@ class Group:
                     f"{self._workdir / METRICS_FILE} has lost the rows of {self._cell.name}, lane {lane}, step"
                     f" {min(lost)}; put them back, or remove {self._folder} to train that cell anew"
                 )
-
-    def _chunk(self, step: int) -> Chunk:
-        """The next updates: as many as share one shape, up to the next evaluation or checkpoint, at the cell's pace."""
-        run = self._cell.run
-        boundary = min(step // every * every + every for every in (run.eval_every, run.checkpoint_every))
-        return next_chunk(
-            self._task,
-            [lane.seed for lane in self._lanes.lanes],
-            step,
-            batch_size=run.batch_size,
-            most=min(boundary, run.steps, step + run.chunk_steps, step + self._pace.chunk) - step,
-            longest=min(run.chunk_steps, run.eval_every, run.checkpoint_every, run.steps),
-        )
 
     def _evaluate(self, state: State, step: int, seconds: float) -> tuple[State, list[dict[str, Any]]]:
         """Rows of the train and valid splits for every lane, and the state with the best parameters kept."""

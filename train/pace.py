@@ -12,22 +12,20 @@ class Pace:
 
     def __init__(self) -> None:
         self.chunk = 1
-        self._compiled: set[tuple[int, int]] = set()
         self._start()
 
     def _start(self) -> None:
         self._updates, self._tokens, self._seconds = 0, 0, 0.0
 
-    def took(self, seconds: float, updates: int, lanes: int, tokens: int, shape: tuple[int, int]) -> None:
-        """So many updates of so many lanes, on batches of this shape, with so many real target tokens in all lanes.
+    def took(self, seconds: float, updates: int, lanes: int, tokens: int, *, compiles: bool) -> None:
+        """So many updates of so many lanes, with so many real target tokens in all lanes.
 
-        The first chunk of a shape compiles a program and counts in no rate.
+        A chunk that compiles its program counts in no rate.
         """
-        if shape in self._compiled:
+        if not compiles:
             self._updates += updates * lanes
             self._tokens += tokens
             self._seconds += seconds
-        self._compiled.add(shape)
         self.chunk = max(1, min(2 * self.chunk, round(CHUNK_SECONDS * updates / max(seconds, 1e-9))))
 
     def words(self) -> str:

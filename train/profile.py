@@ -51,14 +51,11 @@ class Recorder:
     def __init__(self, workdir: Path):
         self.path = workdir / PROFILE
         self.updates = 0
-        self._compiled: set[tuple[int, int]] = set()
         self._waited = 0
 
     @contextlib.contextmanager
-    def around(self, updates: int, shape: tuple[int, int], *, last: bool) -> Iterator[None]:
-        """Around a chunk of so many updates on batches of this shape, until the device is done."""
-        compiles = shape not in self._compiled
-        self._compiled.add(shape)
+    def around(self, updates: int, *, compiles: bool, last: bool) -> Iterator[None]:
+        """Around a chunk of so many updates, until the device is done."""
         if self.updates or compiles or (self._waited < WAIT and not last):
             self._waited += not compiles
             yield
