@@ -2,6 +2,7 @@
 
 import contextlib
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,17 +47,18 @@ class Recorded:
 
 @pytest.fixture
 def make_updates():
-    def make(*, step: int = 0, seeds: tuple[int, ...] = (0,), **run: int) -> tuple[Updates, Recorded]:
+    def make(*, step: int = 0, seeds: tuple[int, ...] = (0,), **run: int) -> tuple[Any, Recorded]:
         knobs = {"steps": 24, "batch_size": 2, "eval_every": 10, "checkpoint_every": 8, "chunk_steps": 3} | run
-        lanes = Recorded(seeds)
-        cell = types.SimpleNamespace(run=types.SimpleNamespace(**knobs))
-        watchdog = types.SimpleNamespace(watching=lambda: contextlib.nullcontext())
-        return Updates(cell, TwoWidths(), lanes, watchdog, step), lanes
+        lanes: Any = Recorded(seeds)
+        task: Any = TwoWidths()
+        cell: Any = types.SimpleNamespace(run=types.SimpleNamespace(**knobs))
+        watchdog: Any = types.SimpleNamespace(watching=contextlib.nullcontext)
+        return Updates(cell, task, lanes, watchdog, step), lanes
 
     return make
 
 
-STATE = types.SimpleNamespace(step=np.int32(0))
+STATE: Any = types.SimpleNamespace(step=np.int32(0))
 
 
 def test_chunks_hold_every_update_once_share_a_shape_and_end_at_evaluations_and_checkpoints(make_updates):
@@ -96,3 +98,14 @@ def test_updates_go_on_from_a_step_and_lanes_of_a_seed_share_its_batches(make_up
     updates.make(STATE)
     assert updates.step == 18
     assert [count for _, count in lanes.calls] == [1]
+
+
+def test_the_shapes_to_come_are_those_of_the_chunks_that_follow_each_once_in_their_order(make_updates):
+    updates, lanes = make_updates(step=2, seeds=(1, 0))
+    shapes = [(batch.source_bs.shape, batch.target_bt.shape) for batch in updates.shapes()]
+    while updates.step < 24:
+        updates.make(STATE)
+    came = dict.fromkeys((batches.source_bs.shape, batches.target_bt.shape) for batches, _ in lanes.calls)
+    assert shapes == list(came)
+    assert make_updates(steps=3, step=2)[0].shapes()[0].source_bs.shape == (1, 3, 2, 3)
+    assert len(make_updates(steps=3, step=2)[0].shapes()) == 1

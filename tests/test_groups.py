@@ -1,5 +1,6 @@
 """A study whose lanes do not fit into memory at once, and one that is profiled: the same rows all the same."""
 
+import functools
 import os
 import re
 import signal
@@ -165,29 +166,40 @@ def test_while_a_cell_trains_the_next_one_compiles_and_only_the_next(tmp_path, m
     events = []
     compiled, trained = threading.Event(), train.loop.Group.train
 
-    def compile_ahead(group):
-        events.append(("compile", group._cell.name))
-        compiled.set()
+    def programs(group):
+        def compile_one(name):
+            events.append((name, group._cell.name))
+            if (name, group._cell.name) == ("second", "score=dot"):
+                compiled.set()
+
+        return [functools.partial(compile_one, name) for name in ("first", "second")]
 
     def watched(group, *args):
-        if not any(event == "trained" for event, _ in events):  # the first of two
-            assert compiled.wait(60)
+        assert compiled.wait(60)
         trained(group, *args)
         events.append(("trained", group._cell.name))
 
-    monkeypatch.setattr(train.loop.Group, "compile", compile_ahead)
+    monkeypatch.setattr(train.loop.Group, "programs", programs)
     monkeypatch.setattr(train.loop.Group, "train", watched)
     assert study(tmp_path / "study", score="additive,dot") == 0
-    assert events == [("compile", "score=dot"), ("trained", "score=additive"), ("trained", "score=dot")]
+    assert events == [
+        ("second", "score=additive"),  # the first is needed at once
+        ("first", "score=additive"),
+        ("first", "score=dot"),
+        ("second", "score=dot"),
+        ("trained", "score=additive"),
+        ("trained", "score=dot"),
+    ]
 
 
 def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch, capsys):
-    """Its first chunk, both evaluations and what follows them: training adds nothing and announces nothing."""
+    """Every chunk, both evaluations and what follows them: training adds nothing and announces nothing."""
     counts = []
     trained = train.loop.Group.train
 
     def watched(group, *args):
-        group.compile()
+        for compile_one in group.programs():
+            compile_one()
         compiled = group._lanes._programs._compiled
         before = set(compiled)
         trained(group, *args)
@@ -200,5 +212,28 @@ def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch
 
 
 def test_an_error_of_compiling_ahead_ends_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(train.loop.Group, "compile", lambda group: 1 / 0)
+    monkeypatch.setattr(train.loop.Group, "programs", lambda group: [lambda: 1 / 0])
     assert study(tmp_path / "study", score="additive,dot") == 0
+
+
+def test_what_waits_to_be_compiled_when_a_study_ends_early_is_dropped(tmp_path, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    compiled = []
+
+    def fail(group, *arguments):
+        assert begun.wait(60)
+        raise UserError("the disk is full")
+
+    def compile_one(name):
+        compiled.append(name)
+        begun.set()
+        go_on.wait(60)
+
+    monkeypatch.setattr(train.loop.Group, "programs", lambda group: [functools.partial(compile_one, n) for n in "ab"])
+    monkeypatch.setattr(train.loop.Group, "train", fail)
+    try:
+        with pytest.raises(UserError, match="the disk is full"):
+            study(tmp_path / "study")
+    finally:
+        go_on.set()
+    assert compiled == ["b"]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,8 @@ from train.plan import Cell
 from train.step import State
 from train.tasks import PAD, Batch, Task, check_ids
 from train.watch import Watchdog
+
+AHEAD = 1000  # updates whose shapes are looked at, to compile what they need before
 
 
 class Chunk(NamedTuple):
@@ -67,6 +69,16 @@ class Updates:
     def compiles(self) -> bool:
         """Whether the pending chunk is the first of its shape."""
         return self.pending.shape not in self._shapes
+
+    def shapes(self) -> list[Batch]:
+        """Shapes of the batches of chunks that are still to come, each once, in their order."""
+        run, (seeds, longest, rows, _) = self._run, self.pending.batches.source_bs.shape
+        widths = dict.fromkeys(self._task.shape(step) for step in range(self.step, min(run.steps, self.step + AHEAD)))
+
+        def numbers(width: int) -> Any:
+            return jax.ShapeDtypeStruct((seeds, longest, rows, width), np.int32)
+
+        return [Batch(numbers(source), numbers(target)) for source, target in widths]
 
     def make(self, state: State, first: Callable[[Compiled], None] = lambda program: None) -> State:
         """The state after the pending chunk, when the devices are done. `state` is donated.

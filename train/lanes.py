@@ -205,12 +205,16 @@ class Lanes:
         """Whether `program` would return at once."""
         return self._programs.has_update(batches)
 
-    def compile(self, batches: Batch, evaluated: Sequence[Batch]) -> None:
-        """Compile what is still missing for updates with such batches and evaluations of these, in any thread."""
-        self._programs.update(batches)
-        for batch in evaluated:
-            self._programs.evaluate(batch)
-        self._programs.after_evaluation()
+    def programs(self, batches: Sequence[Batch], evaluated: Sequence[Batch]) -> list[Callable[[], Compiled]]:
+        """What compiles, in any thread, the programs that such updates and evaluations call: a call for each.
+
+        batches, evaluated: of which only the shapes count.
+        """
+        return [
+            *(functools.partial(self._programs.update, batch) for batch in batches),
+            *(functools.partial(self._programs.evaluate, batch) for batch in evaluated),
+            self._programs.after_evaluation,
+        ]
 
     def memory(self, program: Compiled) -> int:
         """Bytes that a program takes of all devices while it runs, by XLA's account; 0 where that gives none."""

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import operator
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
         with (
             MetricsLog(workdir.path) as log,
             Progress(len(todo), updates) as progress,
-            ThreadPoolExecutor(1) as ahead,
+            _in_background() as ahead,
             Stop() as stop,
         ):
             for line in notes(tasks[cell.name] for cell, _, _ in todo):
@@ -79,19 +79,38 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
                 for cell, index, lanes in todo
             )
             following = next(groups, None)
+            if following and not profile:
+                ahead(reversed(following.programs()))  # training itself begins with the first
             while following:
                 group, following = following, next(groups, None)
                 if following and not profile:
-                    ahead.submit(following.compile)  # an error comes again where the program is called
+                    ahead(following.programs())
                 group.train(log, progress, stop, Recorder(workdir.path) if profile else None)
                 profile = False
                 if stop.signal:
-                    ahead.shutdown(wait=False, cancel_futures=True)
                     progress.say(f"stopped and saved in {workdir.path}; the same command goes on from there")
                     return 128 + stop.signal
     print(summary(read_rows(path)))
     print(f"rows: {path / METRICS_FILE}   report: python scripts/report.py {path}")
     return 0
+
+
+@contextlib.contextmanager
+def _in_background() -> Iterator[Callable[[Iterable[Callable[[], Compiled]]], None]]:
+    """A function that has programs compiled while others run: on 2 cores too a gain. What waits at the end is dropped.
+
+    An error of compiling comes again where the program is called.
+    """
+    pool = ThreadPoolExecutor(1)
+
+    def compile_all(programs: Iterable[Callable[[], Compiled]]) -> None:
+        for program in programs:
+            pool.submit(program)
+
+    try:
+        yield compile_all
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _layout(plan: Plan, lanes: int, devices: Sequence[jax.Device]) -> Layout:
@@ -189,10 +208,14 @@ class Group:
         if recorder:
             progress.say(f"profile: {self._cell.name} had no chunk that compiled nothing; give it more run.steps")
 
-    def compile(self) -> None:
-        """Compile what the first chunk and the evaluations call. While another group trains: on 2 cores too a gain."""
-        evaluated = [batch for split in ("valid", "test") for batch in self._task.evaluation(split).batches]
-        self._lanes.compile(self._updates(0).pending.batches, evaluated)
+    def programs(self) -> list[Callable[[], Compiled]]:
+        """Calls that compile what training will call, each one program, in the order in which they are needed."""
+        evaluated = {
+            batch.source_bs.shape + batch.target_bt.shape: batch
+            for split in ("valid", "test")
+            for batch in self._task.evaluation(split).batches
+        }
+        return self._lanes.programs(self._updates(0).shapes(), list(evaluated.values()))
 
     def _updates(self, step: int) -> Updates:
         return Updates(self._cell, self._task, self._lanes, self._watchdog, step)
