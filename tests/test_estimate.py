@@ -2,8 +2,9 @@ import jax
 import pytest
 from conftest import ROOT
 
+from model.additive import CPU
 from train.cells import make_runs, make_tasks
-from train.estimate import Rates, estimate
+from train.estimate import EVALUATION_SHARE, TILED_TANHS, WHOLE_TANHS, Rates, estimate
 from train.layout import Layout, choose_layout
 from train.plan import make_plan
 
@@ -66,9 +67,58 @@ def test_a_program_is_compiled_once_for_every_cell_group_size_and_shape_that_cal
     assert not dot.programs & of("model.score=dot", lanes=4)[0].programs
 
 
-def test_the_hidden_layer_of_a_score_counts_whole_not_a_tile_of_it():
+def test_a_hidden_layer_in_tiles_counts_all_of_it_not_a_tile():
     base, twice, four = (one.seconds for one in of("model.score=additive", "model.d_k=8192,16384,32768"))
     # The widths of the projections double too; what is left beside both is small.
     assert four - twice == pytest.approx(2 * (twice - base), rel=0.02)
     products = of("model.score=dot", "model.d_k=8192,16384")
     assert twice - base > 2 * (products[1].seconds - products[0].seconds)
+
+
+def seconds(rates: Rates, *overrides: str, score: str = "additive") -> float:
+    """To train the lanes of one cell."""
+    plan = make_plan(ROOT / "configs" / "smoke.py", overrides, [f"model.score={score}"])
+    tasks = make_tasks(plan, None)
+    (cell,) = plan.cells
+    layout = Layout("cpu", 1, 1, "map")
+    return estimate(cell, make_runs(plan, tasks)[cell.name], tasks[cell.name], [2], layout, rates).seconds
+
+
+TOY = ("task.name=toy_translation", "task.max_length=20", "run.batch_size=32")
+ENCODER, DECODER, CROSS = 21 * 21, 25 * 25, 25 * 21  # queries x keys
+
+
+@pytest.mark.parametrize(
+    ("d_k", "in_tiles"),
+    [
+        (52, 0),
+        (53, DECODER),
+        (62, DECODER),
+        (63, DECODER + CROSS),
+        (74, DECODER + CROSS),
+        (75, DECODER + CROSS + ENCODER),
+    ],
+)
+def test_a_whole_hidden_layer_takes_three_tanhs_a_number_and_one_in_tiles_four(d_k, in_tiles):
+    found = seconds(RATES._replace(flops=float("inf")), *TOY, "model.num_layers=2", f"model.d_k={d_k}")
+    tanhs = 2 * 32 * d_k * (3 * (DECODER + CROSS + ENCODER) + in_tiles)
+    assert found == pytest.approx(2 * 20 * tanhs * (1 + EVALUATION_SHARE) / RATES.transcendentals)
+
+
+@pytest.mark.parametrize("most", [52, 62, 74])
+def test_the_operations_beside_the_hidden_layers_do_not_jump_where_these_are_no_longer_whole(most):
+    rates = RATES._replace(transcendentals=float("inf"))
+    last, first = (seconds(rates, *TOY, f"model.d_k={d_k}") for d_k in (most, most + 1))
+    assert last < first < 1.02 * last
+    # Of a product the score's own operations are among them.
+    assert 0.7 < last / seconds(rates, *TOY, f"model.d_k={most}", score="dot") < 1
+
+
+def test_parts_of_a_batch_take_as_long_and_are_whole_or_in_tiles_by_themselves():
+    settings = ("run.batch_size=64", "model.d_k=456")
+    assert CPU.whole < 64 * 6 * 6 * 456
+    products = [seconds(RATES, *settings, f"optim.accumulate={parts}", score="dot") for parts in (1, 4)]
+    assert products[1] == pytest.approx(products[0], rel=0.1)
+    rates = RATES._replace(flops=float("inf"))
+    tiles, whole = (seconds(rates, *settings, f"optim.accumulate={parts}") for parts in (1, 4))
+    assert whole == pytest.approx(tiles * WHOLE_TANHS / TILED_TANHS)

@@ -295,6 +295,6 @@ def test_a_file_size_limit_ends_with_one_line_and_what_was_saved_goes_on(command
 
 def test_dry_run_prints_the_table_and_writes_nothing(command, tmp_path):
     out, _ = finish(command(*SMOKE, "--dry_run", f"--workdir={tmp_path / 'none'}"))
-    for word in (*CELLS, "parameters", "memory", "disk", "time", "lr 0.003 seed 1"):
+    for word in (*CELLS, "parameters", "memory", "disk", "time", "lr 0.003 seed 1", "nothing was trained or written"):
         assert word in out
     assert not (tmp_path / "none").exists()

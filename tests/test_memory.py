@@ -3,16 +3,29 @@
 import types
 
 import jax
+import numpy as np
 import pytest
 from conftest import ROOT
 
 from model import SCORES, additive
 from train.allocator import LARGEST_KEPT
-from train.cells import make_runs, make_tasks
+from train.cells import make_run, make_runs, make_tasks
 from train.errors import UserError
 from train.lanes import Lanes
 from train.layout import Layout, choose_layout
-from train.memory import GB, SHARE, Need, available, even_sizes, least_block, make_split, need, room
+from train.memory import (
+    GB,
+    SHARE,
+    Need,
+    attentions,
+    available,
+    even_sizes,
+    hidden_layers,
+    least_block,
+    make_split,
+    need,
+    room,
+)
 from train.plan import make_plan
 from train.tasks import Batch
 
@@ -90,10 +103,102 @@ def test_an_additive_scores_hidden_layer_counts_whole_or_as_a_tile():
 
     # An accelerator keeps the hidden layers of the three attentions, and has four arrays of one at work; a core has
     # four of a tile.
-    hidden = 64 * 6 * 6 * 512
-    assert additive.CPU.tile < additive.CPU.whole < hidden <= additive.ACCELERATOR.whole
-    assert temporary(512, "gpu") - temporary(512, "cpu") == 4 * (7 * hidden - 4 * additive.CPU.tile)
+    hidden, tile = 64 * 6 * 6 * 512, 7 * 6 * 6 * 512
+    assert tile < additive.CPU.tile < additive.CPU.whole < hidden <= additive.ACCELERATOR.whole
+    assert temporary(512, "gpu") - temporary(512, "cpu") == 4 * (7 * hidden - 4 * tile)
     assert temporary(256, "gpu") == temporary(256, "cpu")
+
+
+def of_shapes(*shapes: tuple[int, int], evaluated: tuple[int, int, int], max_target: int, overrides: tuple[str, ...]):
+    """Plan, cell, task and run of a study with one lane: updates of these widths, and one batch that is evaluated."""
+    plan = make_plan(ROOT / "configs" / "smoke.py", ["lanes.seed=0", *overrides], ["model.score=additive"])
+    (cell,) = plan.cells
+    rows, *widths = evaluated
+    batch = Batch(*(np.zeros((rows, width), np.int32) for width in widths))
+    task = types.SimpleNamespace(
+        shape=lambda step: shapes[step % len(shapes)],
+        source_vocab=13,
+        target_vocab=17,
+        max_target=max_target,
+        evaluation=lambda split: types.SimpleNamespace(batches=(batch,)),
+    )
+    return plan, cell, task, make_run(cell, task)
+
+
+def whole(model, rows: int, source: int, target: int) -> list[bool]:
+    return [one.whole for one in hidden_layers(model, rows, attentions(source, target), "cpu")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "target", "d_k", "expected"),
+    [
+        (32, 48, 113, [True, True, True]),
+        (32, 48, 114, [True, False, True]),
+        (32, 48, 170, [True, False, True]),
+        (32, 48, 171, [True, False, False]),
+        (32, 48, 256, [True, False, False]),
+        (48, 32, 256, [False, True, False]),
+        (32, 48, 257, [False, False, False]),
+    ],
+)
+def test_an_update_needs_no_more_than_is_estimated_whichever_hidden_layers_are_whole(source, target, d_k, expected):
+    plan, cell, task, run = of_shapes(
+        (source, target),
+        evaluated=(1, 2, 3),
+        max_target=target,
+        overrides=(f"model.d_k={d_k}", "run.batch_size=4"),
+    )
+    assert whole(cell.model, 4, source, target) == expected
+    lanes = Lanes(run, plan.lanes, jax.devices()[:1])
+    needed = lanes.memory(lanes.program(Batch(*(np.zeros((1, 10, 4, width), np.int32) for width in (source, target)))))
+    assert needed <= need(cell, run, task, lanes.layout).total(1, lanes.layout) <= 4 * needed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "source", "target", "max_target", "d_k", "expected"),
+    [
+        (4, 32, 48, 48, 170, [True, False, True]),
+        (4, 32, 48, 48, 256, [True, False, False]),
+        (4, 48, 32, 48, 256, [False, True, False]),
+        (4, 32, 48, 48, 257, [False, False, False]),
+        # The decoder's whole as given, though not at the limit of decoding; only what a step of decoding makes.
+        (14, 36, 34, 35, 64, [False, True, False]),
+        (900, 13, 17, 17, 64, [False, False, False]),
+    ],
+)
+def test_an_evaluation_needs_no_more_than_is_estimated_whichever_hidden_layers_are_whole(
+    rows, source, target, max_target, d_k, expected
+):
+    plan, cell, task, run = of_shapes(
+        (2, 3), evaluated=(rows, source, target), max_target=max_target, overrides=(f"model.d_k={d_k}",)
+    )
+    assert whole(cell.model, rows, source, target) == expected
+    lanes = Lanes(run, plan.lanes, jax.devices()[:1])
+    needed = lanes.memory(lanes._programs.evaluate(task.evaluation("valid").batches[0]))
+    assert needed <= need(cell, run, task, lanes.layout).total(1, lanes.layout) <= 5 * needed
+
+
+def test_of_several_shapes_the_one_that_needs_most_counts_though_another_is_wider():
+    def temporary(*shapes: tuple[int, int]) -> int:
+        _, cell, task, run = of_shapes(
+            *shapes, evaluated=(1, 2, 3), max_target=24, overrides=("model.d_k=64", "run.batch_size=32")
+        )
+        return need(cell, run, task, layout(1)).temporary
+
+    narrow, wide = (20, 22), (24, 24)
+    assert temporary(wide) < temporary(narrow) == temporary(narrow, wide)
+
+
+def test_a_batch_split_over_accelerators_is_whole_or_in_tiles_by_all_its_rows():
+    def temporary(d_k: int) -> int:
+        overrides = (f"model.d_k={d_k}", "run.batch_size=8192", "model.num_layers=4")
+        _, cell, task, run = of_shapes((32, 32), evaluated=(1, 2, 3), max_target=32, overrides=overrides)
+        return need(cell, run, task, Layout("gpu", 1, 2, "vmap")).temporary
+
+    assert additive.ACCELERATOR.whole == 8192 * 32 * 32 * 16
+    assert temporary(17) < temporary(16)
 
 
 def test_parts_of_a_batch_need_less():

@@ -1,8 +1,9 @@
-"""What a plan will take, for --dry_run: parameters, memory, disk and time, before anything is compiled or written.
+"""What a plan will take, for --dry_run: parameters, memory, disk and time, before anything is trained or written.
 
 Parameters and the state's size are exact; memory is that of the largest group of lanes (train/memory.py). Time comes
 from XLA's count of operations of one update and the rates that this machine reaches just now on a matrix product and on
-tanh; evaluations and compilation are put on top by a fixed share. It tells minutes from hours, not more.
+tanh, which is all that is compiled; evaluations and compilation are put on top by a fixed share. It tells minutes from
+hours, not more.
 """
 
 import time
@@ -13,21 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from model import SCORES
 from train.layout import Layout
-from train.memory import SHAPES, nbytes, need, state_of
+from train.memory import SHAPES, attentions, hidden_layers, nbytes, need, state_of
 from train.plan import Cell, Plan
 from train.progress import clock
 from train.step import Run
 from train.tasks import Batch, Task
 
 # Set by hand, on one CPU: the share of the matrix rate that an update reaches, of the time that evaluations and
-# checkpoints add, what a number of a score's hidden layer takes forwards and backwards in tanh's, and how long a set of
-# programs compiles. dk_quick came out at 4:39 and took 4:36 in the same hour.
+# checkpoints add, what a number of a score's hidden layer takes forwards and backwards in tanh's, its own one or two
+# among them, and how long a set of programs compiles. dk_quick came out at 4:39 and took 4:36 in the same hour.
 MATRIX_SHARE = 0.35
 EVALUATION_SHARE = 0.25
-HIDDEN_TANHS = 4.0
+WHOLE_TANHS, TILED_TANHS = 3.0, 4.0
 COMPILE_SECONDS = 6.0
+
+HIDDEN_FLOPS = 11  # that XLA counts of a number of a hidden layer, forwards and backwards (model/additive.py)
 
 WARM_SECONDS = 0.3  # of measuring a rate
 
@@ -82,8 +84,12 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
     cost = jax.jit(run.update).lower(state, batch, run.knobs(0.0, 0)).cost_analysis() or {}
     # The rates are those of all cores of a CPU, but of one accelerator.
     shards = 1 if layout.platform == "cpu" else layout.lane_shards * layout.data_shards
-    update = cost.get("flops", 0.0) / (MATRIX_SHARE * rates.flops)
-    update += HIDDEN_TANHS * _hidden(cell, *map(int, widths)) / rates.transcendentals
+    # XLA counts what is in a loop once: one part of the batch and, of hidden layers in tiles, one tile.
+    part = cell.run.batch_size // cell.optim.accumulate
+    hidden = hidden_layers(cell.model, part, attentions(*map(int, widths)), layout.platform)
+    flops = cost.get("flops", 0.0) - HIDDEN_FLOPS * cell.model.num_layers * sum(one.tile for one in hidden)
+    tanhs = sum((WHOLE_TANHS if one.whole else TILED_TANHS) * one.numbers for one in hidden) * cell.model.num_layers
+    update = cell.optim.accumulate * (flops / (MATRIX_SHARE * rates.flops) + tanhs / rates.transcendentals)
     return Estimate(
         parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
         memory=need(cell, run, task, layout).total(max(groups), layout),
@@ -91,14 +97,6 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
         seconds=lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
         programs=frozenset((run.program, size, shape) for size in groups for shape in shapes),
     )
-
-
-def _hidden(cell: Cell, source: int, target: int) -> int:
-    """Numbers of all hidden layers of an update's scores. XLA counts a loop over their tiles as one tile."""
-    pairs = source**2 + target**2 + source * target
-    model = cell.model
-    each = cell.run.batch_size * model.num_heads * model.num_layers * model.d_k
-    return each * pairs if SCORES[model.score].parameters else 0
 
 
 def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups: Sequence[int], layout: Layout) -> str:
@@ -145,4 +143,4 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups
     if len(groups) > 1:
         sizes = ", ".join(map(str, groups))
         lines.append(f"they train in {len(groups)} groups, one after another, of {sizes} lanes (run.memory_gb)")
-    return "\n".join([*lines, "times are rough; nothing was compiled or written"])
+    return "\n".join([*lines, "times are rough; nothing was trained or written"])

@@ -1,11 +1,13 @@
 """What the lanes of a cell need of the devices' memory, and the groups that they train in so that it suffices.
 
-Estimated before anything is compiled or written. A lane's state is exact. Temporaries are counted by the tensors of one
-update and of one evaluation as if most of them lay in memory at once: an upper bound, two to five times what XLA needs
-where activations rule. All sizes are bytes, of all devices together; an accelerator has an equal share of them.
+Estimated from shapes alone: nothing is compiled or written for it. A lane's state is exact. Temporaries are counted by
+the tensors of one update and of one evaluation as if most of them lay in memory at once: an upper bound, two to five
+times what XLA needs where activations rule. All sizes are bytes, of all devices together; an accelerator has an equal
+share of them.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +21,7 @@ from train.layout import Layout
 from train.plan import Cell, Plan
 from train.schema import ModelSettings
 from train.step import Run, State
-from train.tasks import Task
+from train.tasks import Batch, Task
 
 GB = 1e9
 FLOAT = 4  # bytes; of a 16-bit dtype too, whose sums and gradients are float32
@@ -62,22 +64,19 @@ def _state_of(run: Run) -> State:
 def need(cell: Cell, run: Run, task: Task, layout: Layout) -> Need:
     """Of a cell whose batches are split as the layout says."""
     size = nbytes(state_of(run))
-    shapes = [task.shape(step) for step in range(min(cell.run.steps, SHAPES))]
-    source, target = (max(widths) for widths in zip(*shapes, strict=True))
-    rows = -(-cell.run.batch_size // layout.data_shards)
-    tiling = additive.CPU if layout.platform == "cpu" else additive.ACCELERATOR
-    update = _update(cell.model, -(-rows // cell.optim.accumulate), source, target, task.target_vocab, tiling)
+    shapes = {task.shape(step) for step in range(min(cell.run.steps, SHAPES))}
+    part = cell.run.batch_size // cell.optim.accumulate
+    update = max(_update(cell.model, part, *shape, task.target_vocab, layout) for shape in shapes)
     evaluation = max(
-        _evaluation(
-            cell.model, len(batch.source_bs), batch.source_bs.shape[1], task.max_target, task.target_vocab, tiling
-        )
+        _evaluation(cell.model, batch, task, layout.platform)
         for split in ("valid", "test")
         for batch in task.evaluation(split).batches
     )
     longest = min(cell.run.chunk_steps, cell.run.eval_every, cell.run.checkpoint_every, cell.run.steps)
+    numbers = longest * -(-cell.run.batch_size // layout.data_shards) * max(map(sum, shapes))
     # Of an update also gradients, their direction and the state that is to come, which may lie beside the old one.
     temporary = max(2 * size + FLOAT * update, FLOAT * evaluation)
-    return Need(size, temporary, longest * rows * (source + target) * np.dtype(np.int32).itemsize)
+    return Need(size, temporary, numbers * np.dtype(np.int32).itemsize)
 
 
 def least_block(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task]) -> float:
@@ -85,6 +84,43 @@ def least_block(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task]) 
     alone = Layout("cpu", lane_shards=1, data_shards=1, order="map")
     needs = (need(cell, runs[cell.name], tasks[cell.name], alone) for cell in plan.cells)
     return min(one.temporary for one in needs) / OVERESTIMATE
+
+
+class Hidden(NamedTuple):
+    """Numbers of the hidden layer of one attention's score: of all of it, and of what is made of it at a time."""
+
+    numbers: int
+    tile: int
+
+    @property
+    def whole(self) -> bool:
+        """Made once, and kept until the backward pass; tiles are made again there."""
+        return self.tile == self.numbers
+
+
+def attentions(source: int, target: int) -> tuple[tuple[int, int], ...]:
+    """Queries and keys of a layer's attentions: in the encoder, in the decoder, from the decoder to the source."""
+    return (source, source), (target, target), (target, source)
+
+
+def hidden_layers(
+    model: ModelSettings, rows: int, lengths: Sequence[tuple[int, int]], platform: str
+) -> tuple[Hidden, ...]:
+    """Of attentions with these queries and keys, where the score has hidden layers.
+
+    rows: of all devices that the batch is split over: the program is written as if there were one.
+    """
+    if not SCORES[model.score].parameters:
+        return ()
+    tiling = additive.CPU if platform == "cpu" else additive.ACCELERATOR
+    examples = rows * model.num_heads
+    return tuple(
+        Hidden(
+            examples * queries * keys * model.d_k,
+            math.prod(additive.tile_sizes(examples, queries, keys, model.d_k, tiling)) * model.d_k,
+        )
+        for queries, keys in lengths
+    )
 
 
 def _attention(model: ModelSettings, rows: int, queries: int, keys: int) -> int:
@@ -97,35 +133,31 @@ def _attention(model: ModelSettings, rows: int, queries: int, keys: int) -> int:
 
 def _layer(model: ModelSettings, rows: int, source: int, target: int) -> int:
     """Numbers of one layer of the encoder and one of the decoder, forwards and backwards."""
-    attentions = ((source, source), (target, target), (target, source))
     feed_forward = rows * (source + target) * (4 * model.d_model + 4 * model.d_ff)
-    return feed_forward + sum(_attention(model, rows, *lengths) for lengths in attentions)
+    return feed_forward + sum(_attention(model, rows, *lengths) for lengths in attentions(source, target))
 
 
-def _hidden(model: ModelSettings, rows: int, source: int, target: int) -> int:
-    """Numbers of the hidden layer of one attention's score, all of it."""
-    return rows * model.num_heads * max(source, target) ** 2 * model.d_k if SCORES[model.score].parameters else 0
+def _update(model: ModelSettings, rows: int, source: int, target: int, vocab: int, layout: Layout) -> int:
+    """Of one device, for so many rows on all."""
+    each = -(-rows // layout.data_shards)
+    layers = model.num_layers * _layer(model, each, source, target)
+    ends = each * ((source + target) * 4 * model.d_model + target * 6 * vocab)
+    hidden = hidden_layers(model, rows, attentions(source, target), layout.platform)
+    # Whole ones are split by rows; a tile may lie on every device.
+    whole = [-(-one.numbers // layout.data_shards) for one in hidden if one.whole]
+    tiles = [one.tile for one in hidden if not one.whole]
+    return layers + ends + model.num_layers * sum(whole) + 4 * max([*whole, *tiles], default=0)
 
 
-def _update(model: ModelSettings, rows: int, source: int, target: int, vocab: int, tiling: additive.Tiling) -> int:
-    layers = model.num_layers * _layer(model, rows, source, target)
-    ends = rows * ((source + target) * 4 * model.d_model + target * 6 * vocab)
-    hidden = _hidden(model, rows, source, target)
-    kept = 3 * model.num_layers * hidden if hidden <= tiling.whole else 0
-    return layers + ends + kept + 4 * _at_once(hidden, model, tiling)
-
-
-def _at_once(hidden: int, model: ModelSettings, tiling: additive.Tiling) -> int:
-    """Numbers of a hidden layer that are made at a time."""
-    return hidden if hidden <= tiling.whole else max(tiling.tile, model.d_k)
-
-
-def _evaluation(model: ModelSettings, rows: int, source: int, target: int, vocab: int, tiling: additive.Tiling) -> int:
+def _evaluation(model: ModelSettings, batch: Batch, task: Task, platform: str) -> int:
     """Forwards only: a quarter of a layer, one at a time, and the keys and values that decoding keeps of all."""
+    (rows, source), target = batch.source_bs.shape, task.max_target
     kept = 4 * model.num_layers * rows * (source + target) * model.num_heads * (model.d_k + model.d_v)
-    ends = rows * ((source + target) * 4 * model.d_model + target * 4 * vocab)
-    hidden = 4 * _at_once(_hidden(model, rows, source, target), model, tiling)
-    return kept + _layer(model, rows, source, target) // 4 + ends + hidden
+    ends = rows * ((source + target) * 4 * model.d_model + target * 4 * task.target_vocab)
+    # Of what is given the targets may be narrower; decoding has a query at a time.
+    lengths = (*attentions(source, batch.target_bt.shape[1]), (1, target), (1, source))
+    hidden = max((one.tile for one in hidden_layers(model, rows, lengths, platform)), default=0)
+    return kept + _layer(model, rows, source, target) // 4 + ends + 4 * hidden
 
 
 def available(memory_gb: float, devices: Sequence[jax.Device]) -> float:
