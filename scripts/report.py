@@ -10,9 +10,11 @@ import argparse
 import sys
 from pathlib import Path
 
+import altair as alt
+
 from train.errors import UserError, exit_status
 from train.log import read_config, read_rows
-from train.report.charts import headline, save
+from train.report.charts import check_image, headline, save
 from train.report.page import write_report
 from train.report.statistics import lane_results
 from train.report.tables import headline_values
@@ -24,12 +26,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="the --workdir of the study")
     parser.add_argument("--output", type=Path, help="the HTML file to write (default: WORKDIR/report.html)")
     parser.add_argument("--image", type=Path, help="also write the headline chart, as .svg or .png")
-    parser.add_argument("--value", help="the metric of the image (default: the headline metric of the report)")
+    parser.add_argument("--value", help="with --image: its metric (default: the headline metric of the report)")
     return parser.parse_args(arguments)
 
 
-def write_image(workdir: Path, image: Path, value: str | None) -> None:
-    """Write the headline chart alone. Raises UserError where the study has nothing to draw."""
+def draw_image(workdir: Path, value: str | None) -> alt.TopLevelMixin:
+    """The headline chart alone. Raises UserError where the study has nothing to draw."""
     read_config(workdir)
     rows = read_rows(workdir)
     lanes = lane_results(rows)
@@ -38,14 +40,21 @@ def write_image(workdir: Path, image: Path, value: str | None) -> None:
     chart = headline(lanes, value, split) if lanes else None
     if chart is None:
         raise UserError(f"--image: {workdir} has no finite {value} on {split} to draw")
-    save(chart, image)
+    return chart
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write what was asked for."""
+    """Write what was asked for: all of it, or nothing where a part is refused."""
+    if options.image is None:
+        if options.value is not None:
+            raise UserError(f"--value={options.value}: it names the metric of the image; add --image=NAME.svg")
+        chart = None
+    else:
+        check_image(options.image)
+        chart = draw_image(options.workdir, options.value)
     print(write_report(options.workdir, options.output or options.workdir / "report.html"))
-    if options.image is not None:
-        write_image(options.workdir, options.image, options.value)
+    if chart is not None:
+        save(chart, options.image)
         print(options.image)
     return 0
 

@@ -14,7 +14,7 @@ from scripts import report as script
 from tests.synthetic_study import study_record, study_rows, write_study
 from train.errors import UserError
 from train.log import Row, read_config, read_rows
-from train.report.charts import COLOURS, OWN_COLOUR, headline, layout, save
+from train.report.charts import COLOURS, OWN_COLOUR, fixed_rates, headline, layout, save
 from train.report.curves import curves, thin
 from train.report.markup import script_json
 from train.report.page import render
@@ -168,6 +168,13 @@ def test_what_a_study_can_hold_makes_a_page(rows: list[Row], expected: str) -> N
     assert "None" not in text.split("Configuration")[0].replace("None: every loss", "")
 
 
+def test_facts_of_several_launches_are_told_apart() -> None:
+    rows = study_rows(widths=(7,), steps=200)
+    launches = [{"platform": "cpu", "lane_shards": 2}, {"platform": "gpu", "lane_shards": 1}]
+    text = read(render(Path("study"), study_record(rows) | {"layouts": launches}, rows)).text
+    assert "platform cpu, lane_shards 2; platform gpu, lane_shards 1" in text
+
+
 def test_a_bare_record_is_enough(tmp_path: Path) -> None:
     write_study(tmp_path, study_rows(steps=200), {})
     assert script.main([str(tmp_path)]) == 0
@@ -275,6 +282,23 @@ def test_forty_thousand_rows_make_a_page_of_moderate_size() -> None:
     assert len(page) < 3e6
 
 
+def test_panels_stand_in_rows_that_the_page_can_hold() -> None:
+    rows = study_rows(tasks=("copy", "sort"), rates=(0.001, 0.003, 0.01, 0.03), steps=200)
+    lanes = lane_results(rows)
+    for chart in (curves(rows, lanes, "loss", "loss"), fixed_rates(lanes, "token_accuracy", "test")):
+        assert chart is not None
+        spec = chart.to_dict()
+        names = spec["facet"]["sort"]
+        assert len(names) == 8
+        assert [name.split(", ")[0] for name in names] == ["task=copy"] * 4 + ["task=sort"] * 4
+        assert {point[spec["facet"]["field"]] for point in spec["data"]["values"]} == set(names)
+        assert spec["columns"] * spec["spec"]["width"] < 900
+    few = [row for row in rows if row["lr"] < 0.03]
+    chart = fixed_rates(lane_results(few), "token_accuracy", "test")
+    assert chart is not None
+    assert set(chart.to_dict()["facet"]) == {"row", "column"}
+
+
 def test_layouts_of_other_studies() -> None:
     plan = layout(lane_results(study_rows(widths=(7,), steps=200)))
     assert (plan.x, plan.series) == ("score", "score")
@@ -308,7 +332,15 @@ def test_images_for_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workdir = write_study(tmp_path / "w", [])
+    full = write_study(tmp_path / "full", study_rows(steps=200))
+    before = sorted(tmp_path.rglob("*"))
     for arguments in (
+        [str(full), f"--image={tmp_path}/c.jpg"],
+        [str(full), f"--image={tmp_path}/c"],
+        [str(full), f"--image={tmp_path}/no/c.svg"],
+        [str(full), f"--image={tmp_path}/c.svg", "--value=lost"],
+        [str(full), f"--image={tmp_path}/c.svg", f"--output={tmp_path}/no/r.html"],
+        [str(full), "--value=loss"],
         [str(tmp_path / "absent")],
         [str(workdir), "--output=/dev/full"],
         [str(workdir), f"--output={tmp_path}/no/r.html"],
@@ -318,3 +350,5 @@ def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: pyte
         captured = capsys.readouterr()
         assert captured.err.startswith("error: ")
         assert captured.err.count("\n") == 1
+        assert captured.out == ""
+        assert sorted(tmp_path.rglob("*")) == before

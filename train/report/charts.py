@@ -5,7 +5,8 @@ colour-blind readers tell apart. Bars and bands span the smallest to the largest
 reader must know of a point stands beside it as text: an image has no tooltip.
 """
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import altair as alt
 
 from train.errors import UserError
-from train.report.pivot import SHARE, bounds, default_layout, printable, title_of
+from train.report.axes import apart, is_number, moved, scale_of, title_lines, value_ends
+from train.report.gaps import gaps
+from train.report.pivot import default_layout
 from train.report.statistics import (
     LaneResult,
     best_lanes,
@@ -23,6 +26,7 @@ from train.report.statistics import (
     ordered,
     varying,
 )
+from train.report.words import printable, title_of
 
 FONT = (
     "Helvetica, Arial, 'Noto Sans', 'Noto Sans CJK JP', 'Noto Sans JP', 'Hiragino Sans', 'Yu Gothic', Meiryo, "
@@ -88,18 +92,6 @@ def series_encodings(plan: Layout, symbol: str | None = None) -> dict[str, Any]:
     }
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value of an axis lies on a line of numbers."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _scale(values: Sequence[Any]) -> str:
-    """`log` for positive numbers over more than a factor of 4, `linear` for other numbers, else `point`."""
-    if len(values) < 2 or not all(map(is_number, values)):
-        return "point"
-    return "log" if min(values) > 0 and max(values) / min(values) >= 4 else "linear"
-
-
 def _points(lanes: Sequence[LaneResult], plan: Layout, value: str, split: str, facet: str) -> list[dict[str, Any]]:
     points = []
     groups = group_by(
@@ -126,60 +118,45 @@ def _points(lanes: Sequence[LaneResult], plan: Layout, value: str, split: str, f
     return points
 
 
-def _dodge(points: list[dict[str, Any]], plan: Layout, scale: str) -> None:
-    """Where to draw: series side by side, by a hundredth of the axis, so that their bars do not hide each other."""
-    values = [point["at"] for point in points]
-    for point in points:
-        shift = 0.009 * (plan.series_names.index(point["series"]) - (len(plan.series_names) - 1) / 2)
-        if scale == "log":
-            point["x"] = point["at"] * (max(values) / min(values)) ** shift
-        elif scale == "linear":
-            point["x"] = point["at"] + shift * (max(values) - min(values))
-        else:
-            point["x"] = point["at"]
-
-
-def _room(values: Sequence[float], scale: str) -> list[float]:
-    """Ends of the x axis, with room for the points of series that are drawn side by side."""
-    smallest, largest = values[0], values[-1]
-    if scale == "log":
-        factor = (largest / smallest) ** 0.05
-        return [smallest / factor, largest * factor]
-    margin = 0.05 * (largest - smallest)
-    return [smallest - margin, largest + margin]
-
-
-def _domain(points: Sequence[Mapping[str, Any]], value: str) -> list[float] | None:
-    """The whole range of a share where the values use much of it; otherwise what suits the values."""
-    numbers = [point[field] for point in points for field in ("low", "high") if point[field] is not None]
-    if numbers and bounds(value) == SHARE and min(numbers) < 0.6:
-        return list(SHARE)
-    return None
-
-
 def _comparison(
     points: list[dict[str, Any]], plan: Layout, value: str, split: str, size: tuple[int, int]
 ) -> alt.LayerChart:
     """Mean and range of each series along x, for one panel or as the inside of a facet."""
     width, height = size
     values = ordered(point["at"] for point in points)
-    scale = _scale(values)
-    _dodge(points, plan, scale)
+    scale = scale_of(values)
+    step = apart(values, scale, len(plan.series_names), width) if scale != "point" else 0.0
+    middle = (len(plan.series_names) - 1) / 2
+    for point in points:
+        shift = step * (plan.series_names.index(point["series"]) - middle)
+        point["x"] = moved(point["at"], shift, values, scale) if shift else point["at"]
     title = AXIS_TITLES.get(plan.x, plan.x) if width > 500 else plan.x
     if scale == "point":
         x = alt.X(
             "x:N", title=title, sort=[str(v) for v in values], axis=alt.Axis(labelAngle=0 if len(values) < 7 else -40)
         )
     else:
+        room = max(0.05, step * middle + 0.02)
         x = alt.X(
             "x:Q",
             title=f"{title} (log scale)" if scale == "log" else title,
-            scale=alt.Scale(type=scale, nice=False, domain=_room(values, scale)),
-            axis=alt.Axis(values=values, format="~g" if plan.x == "lr" else "~r", grid=False, labelOverlap="greedy"),
+            scale=alt.Scale(
+                type=scale,
+                nice=False,
+                domain=[moved(values[0], -room, values, scale), moved(values[-1], room, values, scale)],
+            ),
+            axis=alt.Axis(
+                values=values,
+                format="~g" if plan.x == "lr" else "~r",
+                grid=False,
+                labelOverlap="greedy",
+                labelSeparation=3,
+                labelFontSize=13 if width > 300 else 11,
+            ),
         )
-    domain = _domain(points, value)
-    ends = {"domain": domain} if domain else {"zero": False, "padding": 8}
-    y = alt.Y("mean:Q", title=title_of(value, split), scale=alt.Scale(**ends))
+    numbers = [point[field] for point in points for field in ("low", "high") if point[field] is not None]
+    ends = alt.Scale(domain=list(value_ends(min(numbers), max(numbers), value)), nice=True)
+    y = alt.Y("mean:Q", title=title_lines(title_of(value, split), height), scale=ends)
     side: dict[str, Any] = {}
     if scale == "point" and plan.series != plan.x and len(plan.series_names) > 1:
         side["xOffset"] = alt.XOffset("series:N", sort=list(plan.series_names))
@@ -198,7 +175,7 @@ def _comparison(
     if scale != "point":
         layers.append(base.mark_line(strokeWidth=2.2).encode(y=y, strokeDash=series["strokeDash"]))
     layers += [
-        base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
+        base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", scale=ends), y2="high:Q"),
         base.mark_point(size=70, filled=True, opacity=1).encode(y=y, shape=series["shape"], tooltip=tooltip),
     ]
     if any(point["share"] for point in points):
@@ -210,8 +187,15 @@ def _comparison(
     return alt.layer(*layers).properties(width=width, height=height)
 
 
-def finish(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
-    """Sizes of text, fonts and quiet lines, the same for every chart."""
+def finish(chart: alt.TopLevelMixin, lanes: Sequence[LaneResult], width: int = 600) -> alt.TopLevelMixin:
+    """Below the chart the cells that lack seeds or rates; sizes of text, fonts and quiet lines as in every chart.
+
+    ``width``: pixels that a line below the chart may take.
+    """
+    lines = [part for line in gaps(lanes, lanes) for part in textwrap.wrap(line, width // 6)]
+    if lines:
+        below = alt.TitleParams(lines, orient="bottom", anchor="start", offset=12, fontSize=12, fontWeight="normal")
+        chart = chart.properties(title=below)
     return (
         chart.configure(font=FONT, background="white", padding=8)
         .configure_axis(
@@ -232,7 +216,7 @@ def finish(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
 
 
 def facets(inner: alt.LayerChart, data: list[dict[str, Any]], columns: int, per_row: bool) -> alt.TopLevelMixin:
-    """Small multiples: by `facet` in a wrapped row, or with a row for each panel where the study has several."""
+    """Small multiples, at most ``columns`` side by side: by `facet`, a row for each panel where a row holds them."""
     panels, columns_shown = (list(dict.fromkeys(point[field] for point in data)) for field in ("panel", "facet"))
     if len(panels) == 1 and len(columns_shown) == 1:
         return inner.properties(data=alt.Data(values=data))
@@ -240,6 +224,13 @@ def facets(inner: alt.LayerChart, data: list[dict[str, Any]], columns: int, per_
         field, names = ("facet", columns_shown) if len(panels) == 1 else ("panel", panels)
         by = alt.Facet(f"{field}:N", title=None, sort=names)
         return inner.facet(by, data=alt.Data(values=data), columns=min(columns, len(names)))
+    if len(columns_shown) > columns:
+        for point in data:
+            point["panel and facet"] = f"{point['panel']}, {point['facet']}"
+        found = {point["panel and facet"] for point in data}
+        names = [name for panel in panels for facet in columns_shown if (name := f"{panel}, {facet}") in found]
+        by = alt.Facet("panel and facet:N", title=None, sort=names)
+        return inner.facet(by, data=alt.Data(values=data), columns=columns)
     return inner.facet(
         data=alt.Data(values=data),
         row=alt.Row("panel:N", title=None, sort=panels),
@@ -265,7 +256,8 @@ def headline(lanes: Sequence[LaneResult], value: str, split: str, beside: int = 
         if panels == 2
         else (285, 220)
     )
-    return finish(facets(_comparison(points, plan, value, split, size), points, 2 if panels == 2 else 3, False))
+    chart = facets(_comparison(points, plan, value, split, size), points, 2 if panels == 2 else 3, False)
+    return finish(chart, lanes, size[0] if panels == 1 else 2 * size[0])
 
 
 def fixed_rates(lanes: Sequence[LaneResult], value: str, split: str) -> alt.TopLevelMixin | None:
@@ -279,13 +271,20 @@ def fixed_rates(lanes: Sequence[LaneResult], value: str, split: str) -> alt.TopL
         points += _points([lane for lane in lanes if lane.lr == rate], plan, value, split, f"learning rate {rate:g}")
     if not any(point["mean"] is not None for point in points):
         return None
-    return finish(facets(_comparison(points, plan, value, split, (285, 230)), points, 3, True))
+    return finish(facets(_comparison(points, plan, value, split, (285, 230)), points, 3, True), lanes)
+
+
+def check_image(path: Path) -> None:
+    """Raises UserError for a path that `save` cannot write to: another ending than .svg or .png, or no such folder."""
+    if path.suffix not in (".svg", ".png"):
+        raise UserError(f"--image={path}: the name must end in .svg or .png")
+    if not path.parent.is_dir():
+        raise UserError(f"--image={path}: there is no folder {path.parent}")
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Write a chart as .svg or .png. Raises UserError for another ending, or where the disk refuses."""
-    if path.suffix not in (".svg", ".png"):
-        raise UserError(f"--image={path}: the name must end in .svg or .png")
+    """Write a chart as .svg or .png. Raises UserError where `check_image` or the disk refuses."""
+    check_image(path)
     try:
         chart.save(str(path), scale_factor=2 if path.suffix == ".png" else 1)
     except OSError as error:

@@ -8,9 +8,10 @@ import altair as alt
 import numpy as np
 
 from train.log import Row
-from train.report.charts import Layout, facets, finish, is_number, layout, series_encodings
-from train.report.pivot import SHARE, bounds, printable, title_of
+from train.report.axes import is_number, title_lines
+from train.report.charts import Layout, facets, finish, layout, series_encodings
 from train.report.statistics import LaneResult, best_lanes, choosing_metric, finite
+from train.report.words import SHARE, bounds, printable, title_of
 
 CURVE_POINTS = 6000
 FLOOR = 1e-6
@@ -60,7 +61,7 @@ def curves(rows: Sequence[Row], lanes: Sequence[LaneResult], value: str, choose:
             data.append(point)
     if not data:
         return None
-    return finish(facets(_curve(data, plan, value, len(numbers)), data, 2 if outer else 3, True))
+    return finish(facets(_curve(data, plan, value, len(numbers)), data, 2 if outer else 3, True), lanes)
 
 
 def _order(value: Any) -> tuple[bool, Any]:
@@ -78,8 +79,10 @@ def _curve(data: Sequence[dict[str, Any]], plan: Layout, value: str, count: int)
         scale, ticks = alt.Scale(type="log", nice=False), 4
     elif bounds(value) == SHARE:
         scale = alt.Scale(domain=list(SHARE))
+    width = 620 if count == 1 or len({(point["panel"], point["facet"]) for point in data}) == 1 else 400
+    height = 230 if width < 620 else 300
     y = {
-        "title": title_of(value, "valid", remark),
+        "title": title_lines(title_of(value, "valid", remark), height),
         "scale": scale,
         "axis": alt.Axis(tickCount=ticks, labelOverlap=True),
     }
@@ -89,5 +92,4 @@ def _curve(data: Sequence[dict[str, Any]], plan: Layout, value: str, count: int)
     line = base.mark_line(strokeWidth=2).encode(
         y=alt.Y("mean:Q", **y), color=series["color"], strokeDash=series["strokeDash"]
     )
-    width = 620 if count == 1 or len({(point["panel"], point["facet"]) for point in data}) == 1 else 400
-    return alt.layer(band, line).properties(width=width, height=230 if width < 620 else 300)
+    return alt.layer(band, line).properties(width=width, height=height)

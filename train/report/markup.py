@@ -14,7 +14,7 @@ import altair as alt
 import vl_convert
 
 from train.report.charts import FONT
-from train.report.pivot import printable
+from train.report.words import printable
 
 STYLE = """
 :root { color-scheme: light; }

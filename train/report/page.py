@@ -11,7 +11,7 @@ from train.log import Row, metrics_path, read_config, read_rows
 from train.report.charts import fixed_rates, headline, layout
 from train.report.curves import curves
 from train.report.markup import POLICY, STYLE, Figures, escape, escape_block, grid
-from train.report.pivot import BEST, Block, Table, bounds, default_layout, label, pivot, title_of
+from train.report.pivot import BEST, Block, Table, default_layout, pivot
 from train.report.statistics import (
     LaneResult,
     Progress,
@@ -25,6 +25,7 @@ from train.report.statistics import (
     progress,
 )
 from train.report.tables import headline_values, measured, number, parts
+from train.report.words import bounds, label, title_of
 
 MARKS = (
     "Bars span the smallest to the largest seed; n/m beside a point: a mean over n of m lanes. × marks a cell whose "
@@ -60,17 +61,16 @@ def _table(table: Table) -> str:
             else block.heading
         )
         blocks.append(grid(head, lines, escape(caption)))
-    notes = "; ".join(table.notes)
-    return (
-        f'<h3>{escape(table.title)}</h3><div class="tables">{"".join(blocks)}</div><p class="note">{escape(notes)}.</p>'
-    )
+    notes = f'<p class="note">{escape("; ".join(table.notes))}.</p>'
+    gaps = f'<p class="note warning">{"<br>".join(map(escape, table.gaps))}</p>' if table.gaps else ""
+    return f'<h3>{escape(table.title)}</h3><div class="tables">{"".join(blocks)}</div>{notes}{gaps}'
 
 
 def _fact(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_fact(entry)}" for key, entry in value.items())
     if isinstance(value, list):
-        return " ".join(map(_fact, value))
+        return ("; " if any(isinstance(entry, Mapping) for entry in value) else " ").join(map(_fact, value))
     return "unknown" if value is None else str(value)
 
 

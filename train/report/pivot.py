@@ -4,12 +4,12 @@ A table has blocks side by side: the best rate of each cell (chosen on `valid`),
 Axes that vary and are neither rows nor columns give one table for each combination of their values.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from train.errors import UserError
+from train.report.gaps import gaps
 from train.report.statistics import (
     LOWER_IS_BETTER,
     LaneResult,
@@ -23,17 +23,8 @@ from train.report.statistics import (
     seeds_of_rates,
     varying,
 )
+from train.report.words import printable, title_of
 
-LABELS = {
-    "loss": "loss",
-    "token_accuracy": "token accuracy",
-    "sequence_accuracy": "sequence accuracy",
-    "bleu": "BLEU",
-    "bleu_unseen": "BLEU of unseen sources",
-    "chrf": "chrF",
-}
-SHARE = (0.0, 1.0)
-PERCENT_POINTS = (0.0, 100.0)
 BLEU_NOTE = (
     "BLEU 0 beside exact matches: BLEU counts runs of up to four tokens, so it is 0 where no output has four tokens, "
     "even if short outputs are exactly right; read chrf or sequence_accuracy"
@@ -88,6 +79,7 @@ class Table:
     column_values: tuple[Any, ...]
     blocks: tuple[Block, ...]
     notes: tuple[str, ...]
+    gaps: tuple[str, ...]  # which of its cells lack seeds or rates that a cell of the same pivot has
 
     @property
     def title(self) -> str:
@@ -96,33 +88,6 @@ class Table:
         if self.statistic in STATISTICS:
             shown = f"{self.statistic} of {shown}"
         return ", ".join([*(f"{axis}={printable(value)}" for axis, value in self.panel.items()), shown])
-
-
-def label(metric: str) -> str:
-    """The metric as words."""
-    return LABELS.get(metric, metric)
-
-
-def bounds(metric: str) -> tuple[float, float]:
-    """The smallest and the largest value a metric can have: SHARE, PERCENT_POINTS, or no bounds that are known."""
-    if metric.endswith("accuracy"):
-        return SHARE
-    return PERCENT_POINTS if metric.startswith(("bleu", "chrf")) else (-math.inf, math.inf)
-
-
-def title_of(metric: str, split: str, remark: str = "") -> str:
-    """A metric with its split, its unit and a remark, as a title of an axis or a table."""
-    unit = "nats per token" if metric == "loss" else "0 to 100" if bounds(metric) == PERCENT_POINTS else ""
-    details = ", ".join(text for text in (unit, remark) if text)
-    return f"{label(metric)} on {split}" + (f" ({details})" if details else "")
-
-
-def printable(value: Any) -> str:
-    """A value of an axis as one line of text: control characters escaped; None, a part that is absent, as none."""
-    if value is None:
-        return "none"
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def default_layout(lanes: Sequence[LaneResult]) -> tuple[str, str]:
@@ -273,6 +238,7 @@ def pivot(
                 column_values=tuple(ordered(_coordinate(lane, columns) for lane in group)),
                 blocks=tuple(blocks),
                 notes=_notes(group, blocks, value, split, statistic),
+                gaps=gaps(group, lanes),
             )
         )
     return tables

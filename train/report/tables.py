@@ -10,16 +10,13 @@ from train.log import Row, metric_names
 from train.report.pivot import (
     BEST,
     BLEU_NOTE,
-    PERCENT_POINTS,
     STATISTICS,
     Block,
     Entry,
     Table,
-    bounds,
     default_layout,
     hidden_by_bleu,
     pivot,
-    printable,
 )
 from train.report.statistics import (
     LaneResult,
@@ -30,6 +27,7 @@ from train.report.statistics import (
     lanes_spread,
     ordered,
 )
+from train.report.words import PERCENT_POINTS, bounds, printable
 
 
 def number(value: float | int | None, metric: str) -> str:
@@ -100,7 +98,7 @@ def to_text(tables: Sequence[Table], width: int = 120) -> str:
             else:
                 bands.append([f"{start} | {line}" for start, line in zip(margin, lines, strict=True)])
         texts = ["\n".join(line.rstrip() for line in band) for band in bands]
-        paragraphs.append("\n".join([table.title, "\n\n".join(texts), *table.notes]))
+        paragraphs.append("\n".join([table.title, "\n\n".join(texts), *table.notes, *table.gaps]))
     return "\n\n".join(paragraphs) if paragraphs else "no evaluations yet"
 
 
