@@ -14,7 +14,7 @@ def text_plan(folder, scores: str = "dot") -> Plan:
     for name in ("a", "b"):
         (folder / name).write_text("one two\nthree\n", encoding="utf-8")
     files = [f"task.{split}={folder}/a,{folder}/b" for split in ("train", "valid", "test")]
-    overrides = [*files, "task.min_count=1"]
+    overrides = [*files, "task.min_count=1", "run.batch_size=2", "run.eval_batch_size=2"]
     return make_plan(ROOT / "configs" / "parallel_text.py", overrides, sweeps=[f"model.score={scores}", "model.d_k=5"])
 
 

@@ -49,7 +49,7 @@ def settings(folder: Path, train: Lines = PAIRS, valid: Lines = PAIRS, test: Lin
 
 
 def make(
-    config: TaskSettings, *, batch_size: int = 3, eval_batch_size: int = 4, stored: Path | None = None
+    config: TaskSettings, *, batch_size: int = 1, eval_batch_size: int = 1, stored: Path | None = None
 ) -> ParallelText:
     return ParallelText(config, batch_size=batch_size, eval_batch_size=eval_batch_size, stored=stored)
 
@@ -86,7 +86,7 @@ def test_the_task_is_entered_under_its_name(tmp_path: Path) -> None:
 
 
 def test_batches_hold_the_pairs_as_ids_with_eos(tmp_path: Path) -> None:
-    task = make(settings(tmp_path))
+    task = make(settings(tmp_path), batch_size=3)
     seen = []
     for step in range(task.epoch_steps):
         batch = task.batch(0, step)
@@ -124,12 +124,13 @@ def test_held_out_words_never_enter_the_vocabulary(tmp_path: Path) -> None:
 
 def test_pairs_with_an_empty_side_are_skipped_together(tmp_path: Path) -> None:
     task = make(settings(tmp_path, train=[("a", "x"), ("", "y"), ("c", "z"), ("d", "   ")]))
-    batch = task.batch(0, 0)
+    batches = [task.batch(0, step) for step in range(task.epoch_steps)]
     pairs = {
         (task.sides[0].decode(s[None])[0], task.sides[1].decode(t[None])[0])
+        for batch in batches
         for s, t in zip(batch.source_bs, batch.target_bt, strict=True)
     }
-    assert pairs - {("", "")} == {("a", "x"), ("c", "z")}
+    assert pairs == {("a", "x"), ("c", "z")}
     assert "4 pairs read" in task.notes()[0]
     assert "2 used, 2 skipped for an empty side" in task.notes()[0]
 
@@ -243,7 +244,7 @@ def test_evaluation_sets_hold_the_same_for_every_batch_size(tmp_path: Path) -> N
     config = settings(tmp_path, valid=[*PAIRS, ("", ""), *PAIRS])
     expected = in_order(make(config).evaluation("valid"))
     assert len(expected[0]) == 11
-    for size in (1, 2, 7, 11, 64):
+    for size in (2, 3, 7, 11):
         found = make(config, eval_batch_size=size).evaluation("valid")
         assert in_order(found) == expected
         assert all(len(batch.source_bs) == len(batch.target_bt) == size for batch in found.batches)
@@ -312,6 +313,30 @@ def test_notes_are_single_lines(tmp_path: Path) -> None:
         "test",
     ]
     assert not any("\n" in note for note in notes)
+
+
+@pytest.mark.parametrize("skipped", [[], [("", "x"), (" ".join("w" * 99), "x")]])
+def test_a_batch_that_the_text_cannot_fill_is_refused(tmp_path: Path, skipped: Lines) -> None:
+    config = settings(tmp_path, train=[*PAIRS, *skipped], valid=PAIRS[:2], test=[*PAIRS, ("", "")])
+    make(config, batch_size=5, eval_batch_size=6)
+    with pytest.raises(UserError) as caught:
+        make(config, batch_size=6)
+    line = "run.batch_size = 6 is above the 5 pairs that train has after skipping: give at most 5, or more text"
+    assert str(caught.value) == line
+    with pytest.raises(UserError) as caught:
+        make(config, eval_batch_size=7)
+    line = "run.eval_batch_size = 7 is above the 6 lines of the larger of task.valid and task.test: give at most 6"
+    assert str(caught.value) == f"{line}, or more text"
+
+
+@pytest.mark.parametrize(("side", "least", "most"), [("source", 4, 3), ("target", 3, 2)])
+def test_a_vocabulary_without_a_word_is_refused(tmp_path: Path, side: str, least: int, most: int) -> None:
+    config = settings(tmp_path, train=[("a b", "x"), ("a c", "x"), ("a d", "y")])
+    make(replace(config, min_count=2))
+    with pytest.raises(UserError) as caught:
+        make(replace(config, min_count=least))
+    line = f"task.min_count = {least} leaves no {side} token: the most frequent of train stands there {most} times"
+    assert str(caught.value) == f"{line}; give at most {most}"
 
 
 def test_data_that_leaves_nothing_is_refused(tmp_path: Path) -> None:

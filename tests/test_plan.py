@@ -172,12 +172,30 @@ def test_an_exception_in_a_file_is_one_line_with_its_place(config_file, line, me
 
 
 def test_files_that_give_no_config(tmp_path, config_file):
-    assert refused(tmp_path / "absent.py") == f"--config={tmp_path}/absent.py: No such file or directory"
-    assert refused(ROOT / "configs" / "dk_quik.py").endswith(f"did you mean {ROOT}/configs/dk_quick.py?")
-    assert refused(tmp_path) == f"--config={tmp_path}: Is a directory"
+    what = "; give a Python file with get_config(); --help lists the configs"
+    assert refused(tmp_path / "absent.py") == f"--config={tmp_path}/absent.py: No such file or directory{what}"
+    for folder in (tmp_path, ".", ROOT / "configs"):
+        assert refused(folder) == f"--config={folder}: Is a directory{what}"
     assert refused(config_file(begin="config = 3")).endswith("get_config() must return a ConfigDict, not int")
-    (tmp_path / "empty.py").write_text("")
-    assert refused(tmp_path / "empty.py") == f"{tmp_path}/empty.py: no function get_config() in it"
+    file = tmp_path / "no_config"
+    for content in (b"", b"x = 1", b'{"config": null}', b"plain text", bytes(range(256)), "x = 1".encode("utf-16")):
+        file.write_bytes(content)
+        assert refused(file).startswith(str(file))
+        assert refused(file).endswith(what)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (ROOT / "configs" / "dk_quik.py", ROOT / "configs" / "dk_quick.py"),
+        ("smoke", "configs/smoke.py"),
+        ("smok.py", "configs/smoke.py"),
+        ("elsewhere/dk_study.py", "configs/dk_study.py"),
+    ],
+)
+def test_a_config_of_nearly_that_name_is_suggested(monkeypatch, given, meant):
+    monkeypatch.chdir(ROOT)
+    assert refused(given) == f"--config={given}: No such file or directory; did you mean {meant}?"
 
 
 def test_a_file_edited_twice_in_a_moment_is_read_anew(config_file):
@@ -241,6 +259,11 @@ def test_a_list_can_be_emptied(config_file):
         ("optim.warmup_steps=601", "optim.warmup_steps = 601 is above run.steps = 600"),
         ("model.tie_embeddings=no", "model.tie_embeddings = 'no' has the wrong type: must be true or false"),
         ("cells.lanes.lr=1,2", "--config.cells.lanes.lr is no axis of the grid"),
+        ("model.d_k=4,64", "--config.model.d_k=4,64 must be one value; several are an axis: --sweep model.d_k=4,64"),
+        ("run.patience=1,2", "run.patience = '1,2' has the wrong type: must be a number"),
+        ("lanes.seed=0-4", "lanes.seed = '0-4' has the wrong type: must be a whole number; a list is written a,b"),
+        ("lanes.lr=1e-3 3e-3", "lanes.lr = '1e-3 3e-3' has the wrong type: must be a number; a list is written a,b"),
+        ("=3", "--config.=3: a knob is missing; write --config.SECTION.KNOB=VALUE"),
     ],
 )
 def test_nonsense_on_the_command_line_is_refused_by_name(override, message):
@@ -389,6 +412,8 @@ def test_a_cell_is_a_folder_and_no_path(tmp_path):
         ("model.dk=1,2", "--sweep model.dk is no knob; did you mean model.d_k?"),
         ("model.d_k", "--sweep model.d_k: a value is missing; write --sweep model.d_k=VALUE"),
         ("lanes.lr=1,1.0", "lanes.lr = (1.0, 1.0) names 1.0 twice"),
+        ("optim.eps=1e-8,1e-60", "optim.eps = 1e-60 is 0 in float32"),
+        ("", "--sweep : a knob is missing; write --sweep SECTION.KNOB=VALUE"),
         ("lanes.momentum=1", "--sweep lanes.momentum is no knob"),
         ("run.checkpoint_every=1,2", "--sweep run.checkpoint_every is no axis of the grid: it tells no cells apart"),
     ],
@@ -429,7 +454,7 @@ def test_free_knobs_are_in_the_config_all_the_same():
     ("only", "names"),
     [
         (["score=dot"], ["score=dot,d_k=4", "score=dot,d_k=64"]),
-        (["d_k=4.0"], ["score=dot,d_k=4", "score=additive,d_k=4"]),
+        (["d_k = 4.0"], ["score=dot,d_k=4", "score=additive,d_k=4"]),
         (["score=dot,d_k=64"], ["score=dot,d_k=64"]),
         (["d_k=64", "score=dot"], ["score=dot,d_k=4", "score=dot,d_k=64", "score=additive,d_k=64"]),
         ([], ["score=dot,d_k=4", "score=dot,d_k=64", "score=additive,d_k=4", "score=additive,d_k=64"]),
@@ -447,9 +472,19 @@ def test_only_keeps_the_cells_that_match_one_of_them(only, names):
     [
         (
             "score=scaled_dot",
-            "--only score=scaled_dot: no cell has score=scaled_dot; values of score are dot, addi",
+            "--only score=scaled_dot: no cell has score=scaled_dot; values of score are dot, additive; "
+            "add others, those that the workdir has too, by --sweep model.score=...",
         ),
-        ("d_v=4", "--only d_v=4: d_v is no axis (axes: score, d_k); write --only AXIS=VALUE,AXIS=VALUE"),
+        (
+            "d_v=4",
+            "--only d_v=4: d_v is no axis (axes: score, d_k); write --only AXIS=VALUE,AXIS=VALUE, "
+            "for alternatives repeat --only; d_v is set by --sweep model.d_v=...",
+        ),
+        (
+            "lr=0.1",
+            "--only lr=0.1: lr is no axis (axes: score, d_k); write --only AXIS=VALUE,AXIS=VALUE, "
+            "for alternatives repeat --only; lr is set by --sweep lanes.lr=...",
+        ),
         ("d_k=4,64", "--only d_k=4,64: 64 is no axis (axes: score, d_k)"),
         ("d_k", "--only d_k: a value is missing; write --only AXIS=VALUE"),
         ("", "--only : nothing is no axis"),

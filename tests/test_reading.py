@@ -80,6 +80,19 @@ def test_a_byte_that_is_not_utf8_is_named_by_file_line_and_offset(tmp_path: Path
     fails(two(tmp_path, b"x\n", "é".encode() + b"\xff"), "text.tgt", "line 1", "byte offset 2")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("text", ["a b\n", "é\n", "日\n"])
+def test_text_in_two_or_four_bytes_a_letter_is_refused(tmp_path: Path, encoding: str, text: str) -> None:
+    source, target = two(tmp_path, text.encode(encoding), b"x\n")
+    fails((source, target), "text.src, line 1: byte 0x", "is not UTF-8 text; convert the file to UTF-8")
+
+
+@pytest.mark.parametrize("text", [b"a\rb\r", b"a\rb", b"\ra"])
+def test_line_ends_of_an_old_mac_are_refused(tmp_path: Path, text: bytes) -> None:
+    fails(two(tmp_path, text, b"x\ny\n"), "text.src has \\r for line ends", "convert them to \\n")
+    assert read_pairs(two(tmp_path, b"a\r", b"x\r\n"), "task.train") == (["a"], ["x"])
+
+
 def test_one_file_with_tabs(tmp_path: Path) -> None:
     path = tmp_path / "text.tsv"
     path.write_bytes(b"\xef\xbb\xbfa b\t x\r\n\tleft out\nc\t\n\nd\ty\n")
@@ -104,15 +117,27 @@ def test_packed_files_read_as_plain_ones(tmp_path: Path) -> None:
 def test_damaged_packed_files_are_refused_by_name(tmp_path: Path) -> None:
     _, target = two(tmp_path, b"a\n", b"x\n")
     packed = tmp_path / "text.src.gz"
-    for data in (b"plain text\n", gzip.compress(b"a\n" * 5000)[:-12], gzip.compress(b"a\n")[:12] + b"\xff" * 9):
+    whole = gzip.compress(b"a\n" * 5000)
+    for data in (whole[:-12], whole[:12], whole[:12] + b"\xff" * 9, whole[:-8] + b"\0" * 8, whole + b"more"):
         packed.write_bytes(data)
-        fails((str(packed), target), "text.src.gz")
+        assert fails((str(packed), target), "text.src.gz is damaged (").endswith("); pack or copy it again")
+
+
+def test_a_name_that_says_packed_where_a_file_is_not_or_the_reverse_is_refused(tmp_path: Path) -> None:
+    source, target = two(tmp_path, gzip.compress(b"a\n"), b"x\n")
+    fails((source, target), "text.src is packed by gzip, so its name must end in .gz; rename it")
+    plain = tmp_path / "text.src.gz"
+    plain.write_bytes(b"a\n")
+    fails((str(plain), target), "text.src.gz is not packed by gzip, so its name must not end in .gz; rename it")
+    plain.write_bytes(b"")
+    fails((str(plain), target), "text.src.gz is empty")
 
 
 def test_paths_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     _, target = two(tmp_path, b"a\n", b"x\n")
-    fails((str(tmp_path / "absent.src"), target), "absent.src", "No such file")
-    fails((str(tmp_path), target), str(tmp_path), "directory")
+    remedy = "; give text files by --config.task.train=..."
+    fails((str(tmp_path / "absent.src"), target), f"absent.src: No such file or directory{remedy}")
+    fails((str(tmp_path), target), f"{tmp_path}: Is a directory{remedy}")
 
 
 def test_no_path_says_how_to_set_it() -> None:

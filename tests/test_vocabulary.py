@@ -137,7 +137,7 @@ folder = Path(sys.argv[1])
 pair = (str(folder / "a.src"), str(folder / "a.tgt"))
 settings = TaskSettings(name="parallel_text", symbols=1, min_length=1, max_length=31, valid_size=1, test_size=1,
     train=pair, valid=pair, test=pair, tokenizer="word", min_count=1, max_vocab=7, bleu_tokenize="none")
-task = ParallelText(settings, batch_size=5, eval_batch_size=3)
+task = ParallelText(settings, batch_size=2, eval_batch_size=2)
 task.write(folder / sys.argv[2])
 sys.stdout.buffer.write(b"".join(array.tobytes() for step in range(3) for array in task.batch(7, step)))
 """

@@ -17,6 +17,8 @@ from train.values import inside, is_tuple, parsed, show, split, typed
 # Knobs of the process, not of a cell, and knobs that change nothing: as axes they would make cells of equal results.
 NOT_AXES = FREE | {"run.devices", "run.eval_batch_size"}
 
+_WHAT = "give a Python file with get_config(); --help lists the configs"
+
 
 @dataclass(frozen=True)
 class Config:
@@ -34,6 +36,8 @@ class Config:
         knob = find_knob(path, "--config.")
         if path in self.axes:
             raise UserError(f"--config.{path} would change nothing: it is an axis of the grid; use --sweep {path}=...")
+        if "," in value and not is_tuple(knob.kind) and path not in NOT_AXES:
+            raise UserError(f"--config.{path}={value} must be one value; several are an axis: --sweep {path}={value}")
         self.values[path] = parsed(path, knob.kind, value)
 
     def sweep(self, text: str) -> None:
@@ -96,18 +100,15 @@ def _run(path: str | Path) -> dict[str, Any]:
     try:
         source = Path(path).read_bytes()
     except (OSError, ValueError) as error:
-        ours = Path("configs") / Path(path).with_suffix(".py").name
-        here = [str(file) for file in sorted(Path(path).parent.glob("*.py"))]
-        hint = f"; did you mean {ours}?" if ours.is_file() else close_to(str(path), here)
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--config={path}: {reason}{hint}") from error
+        raise UserError(f"--config={path}: {reason}{_other_file(Path(path))}") from error
     module = types.ModuleType("config")
     module.__file__ = str(path)
     try:
         # Not imported: of a file edited twice within a second Python's cache of compiled files would give the first.
         exec(compile(source, str(path), "exec"), module.__dict__)
         if not callable(getattr(module, "get_config", None)):
-            raise UserError(f"{path}: no function get_config() in it")
+            raise UserError(f"{path}: no function get_config() in it; {_WHAT}")
         config = _nested(module.get_config())
     except UserError:
         raise
@@ -117,10 +118,19 @@ def _run(path: str | Path) -> dict[str, Any]:
             lines.append(error.lineno)
         place = f"{path}, line {lines[-1]}" if lines else str(path)
         what = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-        raise UserError(f"{place}: {type(error).__name__}: {what}") from error
+        hint = "" if b"get_config" in source else f"; {_WHAT}"
+        raise UserError(f"{place}: {type(error).__name__}: {what}{hint}") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: get_config() must return a ConfigDict, not {type(config).__name__}")
     return config
+
+
+def _other_file(path: Path) -> str:
+    """What to give instead of a path that cannot be read: a file beside it or in configs/ of nearly that name."""
+    files = [file for folder in (Path("configs"), path.parent) for file in sorted(folder.glob("[!_]*.py"))]
+    by_name = {file.stem: file for file in files}
+    close = difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.7)
+    return f"; did you mean {by_name[close[0]]}?" if close else f"; {_WHAT}"
 
 
 def _nested(config: Any) -> Any:
@@ -131,6 +141,8 @@ def _nested(config: Any) -> Any:
 
 def _assignment(flag: str, text: str) -> tuple[str, str]:
     path, equals, value = text.partition("=")
+    if not path.strip():
+        raise UserError(f"{flag}{text}: a knob is missing; write {flag}SECTION.KNOB=VALUE")
     if not equals:
         raise UserError(f"{flag}{text}: a value is missing; write {flag}{path}=VALUE")
     return path.strip(), value

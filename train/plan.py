@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from train.config import close_to, read_file
+from train.config import NOT_AXES, close_to, read_file
 from train.errors import UserError
 from train.schema import (
     KNOBS,
@@ -19,7 +19,7 @@ from train.schema import (
     check,
     check_together,
 )
-from train.values import parsed, show, split
+from train.values import parsed, show, single, split
 
 Axes = Mapping[str, tuple[Any, ...]]
 Names = Mapping[str, Collection[str]]
@@ -89,7 +89,7 @@ def make_plan(
     # By section, as config.json nests them: in one order, however the command line mixed them, cells have one name.
     axes = {path: config.axes[path] for section in SECTIONS for path in config.axes if path.startswith(f"{section}.")}
     for path, options in {**axes, **lanes}.items():
-        _check_list(path, options)
+        check_list(path, options)
     cells = _expand(config.values, axes, names)
     return Plan(
         cells=tuple(_matching(cells, axes, only)),
@@ -135,13 +135,17 @@ def _check(path: str, value: Any, names: Names) -> None:
     check(KNOBS[path], value)
 
 
-def _check_list(path: str, options: Sequence[Any]) -> None:
-    """Refuse a list that gives nothing to run, or that would run one thing twice."""
+def check_list(path: str, options: Sequence[Any]) -> None:
+    """Raise UserError for a list that gives nothing to run, or that would run one thing twice."""
     if not options:
         raise UserError(f"{path} has an empty list of values: give at least one")
-    twice = [option for place, option in enumerate(options) if option in options[:place]]
-    if twice:
-        raise UserError(f"{path} = {show(options)} names {show(twice[0])} twice: give each value once")
+    trained = [single(option) if isinstance(option, float) else option for option in options]
+    for place, option in enumerate(options):
+        if option in options[:place]:
+            raise UserError(f"{path} = {show(options)} names {show(option)} twice: give each value once")
+        if trained[place] in trained[:place]:
+            pair = f"{show(options[trained.index(trained[place])])} and {show(option)}"
+            raise UserError(f"{path}: {pair} are the same in float32, in which training runs; give one of them")
 
 
 def short_names(paths: Collection[str]) -> dict[str, str]:
@@ -224,19 +228,32 @@ def _matching(cells: list[Cell], axes: Axes, only: Sequence[str]) -> list[Cell]:
         point = {}
         for part in split("--only", text) or [""]:
             name, equals, value = part.partition("=")
+            name = name.strip()
             if name not in short or not equals:
                 known = ", ".join(short) or "none, there is one cell"
                 what = f"{name or 'nothing'} is no axis (axes: {known})" if name not in short else "a value is missing"
-                raise UserError(f"--only {text}: {what}; write --only AXIS=VALUE,AXIS=VALUE")
+                raise UserError(
+                    f"--only {text}: {what}; write --only AXIS=VALUE,AXIS=VALUE, for alternatives repeat --only"
+                    f"{_instead_of_only(name, short)}"
+                )
             if name in point:
                 raise UserError(f"--only {text}: {name} is given twice; for alternatives repeat --only")
             path = short[name]
             point[name] = _as_axis(parsed(path, KNOBS[path].kind, value))
             if point[name] not in map(_as_axis, axes[path]):
                 options = ", ".join(str(_as_axis(option)) for option in axes[path])
-                raise UserError(f"--only {text}: no cell has {part}; values of {name} are {options}")
+                raise UserError(
+                    f"--only {text}: no cell has {part}; values of {name} are {options}; "
+                    f"add others, those that the workdir has too, by --sweep {path}=..."
+                )
         wanted.append(point)
     return [cell for cell in cells if not wanted or any(point.items() <= cell.axes.items() for point in wanted)]
+
+
+def _instead_of_only(name: str, axes: Collection[str]) -> str:
+    """What to do for a knob that is no axis."""
+    knobs = [path for path in KNOBS if path not in NOT_AXES and name in short_names([path]).values()]
+    return f"; {name} is set by --sweep {knobs[0]}=..." if knobs and name not in axes else ""
 
 
 def _plain(values: Mapping[str, Any], axes: Axes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from train.errors import UserError
 from train.log import CONFIG, read_config
-from train.plan import Cell, Lane, Plan, short_names
+from train.plan import Cell, Lane, Plan, check_list, short_names
 from train.schema import FREE, SECTIONS
 from train.tasks import Task
 from train.values import show
@@ -69,6 +69,7 @@ def merge(
     """
     if old is not None:
         _refuse_other(folder, old["config"], plan.config)
+    config = _union(folder, old["config"] if old else plan.config, plan.config)
     cells = {entry["cell"]: entry for entry in old["cells"]} if old else {}
     for cell in plan.cells:
         settings = {
@@ -93,7 +94,7 @@ def merge(
     for group in range(len(layouts), len(groups)):
         layouts.append(dict(layout(len(_members(lanes, group)))))
     record = {
-        "config": _union(old["config"] if old else plan.config, plan.config),
+        "config": config,
         "axes": list(short_names(_axes(plan.config)).values()),
         "cells": list(cells.values()),
         "lanes": lanes,
@@ -207,8 +208,8 @@ def _flat(nested: Record) -> Iterator[tuple[str, Any]]:
             yield section, entries
 
 
-def _union(old: Record, new: Record) -> Record:
-    """The newer config, with the older one's values of axes and lanes before its own."""
+def _union(folder: Path, old: Record, new: Record) -> Record:
+    """The newer config, with the older one's values of axes and lanes before its own. Raises UserError for twins."""
 
     def joined(before: Record, after: Record) -> Record:
         return {
@@ -217,7 +218,13 @@ def _union(old: Record, new: Record) -> Record:
         }
 
     cells = {section: joined(old["cells"][section], axes) for section, axes in new["cells"].items()}
-    return {**new, "lanes": joined(old["lanes"], new["lanes"]), "cells": cells}
+    lanes = joined(old["lanes"], new["lanes"])
+    try:
+        for path, options in _flat({"lanes": lanes, **cells}):
+            check_list(path, options)
+    except UserError as error:
+        raise UserError(f"{folder} with what this command adds: {error}") from None
+    return {**new, "lanes": lanes, "cells": cells}
 
 
 def _listed(settings: Record) -> Record:

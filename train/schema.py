@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from train.errors import UserError
-from train.values import is_tuple, show
+from train.values import is_tuple, show, single
 
 LARGEST_INT = 2**31 - 1  # steps, sizes and seeds are int32 on the device
 
@@ -179,7 +179,7 @@ KNOBS: dict[str, Knob] = {
 
 
 def check(knob: Knob, value: Any) -> None:
-    """Raise UserError unless a value of the right type is finite and within the knob's bound."""
+    """Raise UserError unless a value of the right type is finite and within the knob's bound, in float32 too."""
 
     def refuse(reason: str) -> UserError:
         return UserError(f"{knob.path} = {show(value)} is not allowed: {reason}")
@@ -194,6 +194,10 @@ def check(knob: Knob, value: Any) -> None:
             raise refuse(f"must be at most {LARGEST_INT}")
         if not knob.bound.holds(element):
             raise refuse(f"must be {knob.bound.text}")
+        if isinstance(element, float) and not knob.bound.holds(single(element)):
+            raise refuse(
+                f"must be {knob.bound.text}, and is {show(single(element))} in float32, in which training runs"
+            )
 
 
 def check_together(values: Mapping[str, Any]) -> None:

@@ -3,12 +3,17 @@
 A `kind` is the annotation of a field: str, int, float, bool, or tuple[one of these, ...].
 """
 
+import math
 import numbers
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Any, get_args, get_origin
 
+import numpy as np
+
 from train.errors import UserError
 
+_FLOAT32 = np.finfo(np.float32)
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -22,6 +27,13 @@ def element_of(kind: Any) -> Any:
     return get_args(kind)[0] if is_tuple(kind) else kind
 
 
+def single(value: float) -> float:
+    """A number as training has it: in float32, and 0 instead of a subnormal number, as which XLA on a CPU takes it."""
+    with np.errstate(over="ignore"):
+        held = float(np.float32(value))
+    return 0.0 if abs(held) < _FLOAT32.tiny else held
+
+
 def show(value: Any) -> str:
     """A value as it would be written on the command line, for messages."""
     if isinstance(value, tuple | list):
@@ -32,7 +44,7 @@ def show(value: Any) -> str:
 
 
 def typed(path: str, kind: Any, value: Any) -> Any:
-    """A Python value as this kind: an int is a float, a list a tuple, nothing else is bent. Raises UserError."""
+    """A Python value as this kind: an int is a float, a list a tuple, nothing else is bent. Raises as `parsed` does."""
     if is_tuple(kind):
         if not isinstance(value, tuple | list):
             raise _wrong_type(path, kind, value)
@@ -44,14 +56,14 @@ def typed(path: str, kind: Any, value: Any) -> Any:
         return int(value)
     if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
-            return float(value)
+            return _number(path, repr(float(value)))
         except OverflowError:
             pass
     raise _wrong_type(path, kind, value)
 
 
 def parsed(path: str, kind: Any, text: str) -> Any:
-    """A value given as text, read as this kind. Raises UserError.
+    """A value given as text, read as this kind. Raises UserError, for numbers too that float32 does not hold.
 
     Numbers may be written 200, 1e3, 10.0 (if whole) or 1_000; text with or without quotes; tuples as a,b or (a, b)
     or ['a', 'b'], one element as a or (a,), none as () or nothing at all.
@@ -66,7 +78,7 @@ def parsed(path: str, kind: Any, text: str) -> Any:
         return text.lower() == "true"
     try:
         if kind is float:
-            return float(text)
+            return _number(path, text)
         if kind is int:
             number = Decimal(text)
             # The size is looked at first: 1e999999999 would take for ever to write out.
@@ -77,9 +89,22 @@ def parsed(path: str, kind: Any, text: str) -> Any:
     raise _wrong_type(path, kind, text)
 
 
+def _number(path: str, text: str) -> float:
+    """The number a text stands for. Raises UserError, quoting it, where float32 has 0 or infinity in its place."""
+    value, exact = float(text), Decimal(text)
+    if exact and single(value) == 0:
+        reason = f"is 0 in float32, in which training runs; give at least {_FLOAT32.tiny:.1e}"
+    elif exact.is_finite() and math.isinf(single(value)):
+        reason = f"is infinite in float32, in which training runs; give at most {_FLOAT32.max:.1e}"
+    else:
+        return value
+    raise UserError(f"{path} = {text} {reason}")
+
+
 def _wrong_type(path: str, kind: Any, value: Any) -> UserError:
     words = f"a tuple, each element {_WORDS[element_of(kind)]}" if is_tuple(kind) else _WORDS[kind]
-    return UserError(f"{path} = {show(value)} has the wrong type: must be {words}")
+    hint = "; a list is written a,b" if re.search(r"\d\s*[;:\s-]\s*\d", str(value)) else ""
+    return UserError(f"{path} = {show(value)} has the wrong type: must be {words}{hint}")
 
 
 def inside(text: str) -> str:

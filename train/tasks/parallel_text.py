@@ -78,6 +78,12 @@ def translations(lines: list[str], side: Side, tokens_nt: np.ndarray) -> list[st
     return [text if line else "" for line, text in zip(lines, side.decode(tokens_nt), strict=True)]
 
 
+def _refuse_padding(knob: str, rows: int, there: int, what: str) -> None:
+    """Refuse a batch that even all there is does not fill: the rest of it would be computed for nothing, every time."""
+    if rows > there:
+        raise UserError(f"{knob} = {rows:,} is above the {there:,} {what}: give at most {there:,}, or more text")
+
+
 def _unknown(side: Ragged) -> float:
     """Share of UNK among the tokens, EOS not counted."""
     return float(np.sum(side.ids == UNK)) / max(1, int(np.sum(side.ids != EOS)))
@@ -103,7 +109,7 @@ class ParallelText:
         have changed since. Without it they are built.
 
         Raises UserError for bad files (see train/text/reading.py), for data that leaves nothing to train on or to
-        evaluate, for unknown tokenizers, and where BLEU's tokenizer is not installed.
+        evaluate or that is smaller than a batch, for unknown tokenizers, and where BLEU's tokenizer is not installed.
         """
         self._settings = settings
         self._batch_size = batch_size
@@ -114,13 +120,15 @@ class ParallelText:
         read = {split: read_pairs(getattr(settings, split), f"task.{split}") for split in ("train", *_SPLITS)}
         self._digests = {f"task.{split}": digest(pairs) for split, pairs in read.items()}
         train, read_note, counts = self._kept(read["train"], cut.split)
+        most = max(len(read[split].source) for split in _SPLITS)
+        _refuse_padding("run.batch_size", batch_size, len(train.source), "pairs that train has after skipping")
+        _refuse_padding("run.eval_batch_size", eval_batch_size, most, "lines of the larger of task.valid and task.test")
 
         if stored:
             self.sides = read_sides(stored, settings.tokenizer)
         else:
-            limits = {"min_count": settings.min_count, "max_vocab": settings.max_vocab}
-            source, target = (Side(cut, Vocabulary.build(count, **limits)) for count in counts)
-            self.sides = source, target
+            source, target = map(self._vocabulary, ("source", "target"), counts)
+            self.sides = Side(cut, source), Side(cut, target)
         self.source_vocab, self.target_vocab = (len(side.vocabulary) for side in self.sides)
 
         self._source, self._target = (
@@ -161,12 +169,23 @@ class ParallelText:
             f"longest target {longest[1]:,}"
         )
         if not kept.source:
-            raise UserError(f"nothing to train on: {note}")
+            raise UserError(f"nothing to train on: {note}; give other text, or a larger task.max_length")
         return kept, note, counts
+
+    def _vocabulary(self, side: str, counts: Counter[str]) -> Vocabulary:
+        least, most_seen = self._settings.min_count, max(counts.values())
+        if most_seen < least:
+            raise UserError(
+                f"task.min_count = {least:,} leaves no {side} token: the most frequent of train stands there "
+                f"{most_seen:,} times; give at most {most_seen:,}"
+            )
+        return Vocabulary.build(counts, min_count=least, max_vocab=self._settings.max_vocab)
 
     def _held_out(self, split: str, pairs: Pairs, known: frozenset[str]) -> _HeldOut:
         if not any(pairs.source):
-            raise UserError(f"task.{split}: every source line is blank; there is nothing to evaluate")
+            raise UserError(
+                f"task.{split}: every source line is blank; there is nothing to evaluate: give a file with sentences"
+            )
         limit = self._settings.max_length
         (source, cut_s), (target, cut_t) = (
             _encode(side, lines, limit) for side, lines in zip(self.sides, pairs, strict=True)

@@ -4,9 +4,9 @@ The rules, the same for training, validation, test and references:
 
 - A path ending in ``.gz`` is unpacked, any other is read as it is.
 - Text is UTF-8 whatever the locale says. A byte that is not is an error naming the file, the line and the byte's
-  offset in the line; nothing is replaced.
+  offset in the line; nothing is replaced. A null byte is such an error too: UTF-16 without a mark is full of them.
 - A line ends at ``\\n`` and nowhere else (not at U+2028, U+0085, a vertical tab, ...). The last line may lack its
-  ``\\n``. A ``\\r`` before ``\\n`` is dropped.
+  ``\\n``. A ``\\r`` before ``\\n`` is dropped. Text with ``\\r`` inside and no ``\\n`` at all is an error.
 - U+FEFF (byte order mark) is dropped wherever it stands.
 - Tab (where it does not part source and target), a lone ``\\r``, vertical tab and form feed count as a space, and
   spaces at both ends of a line are dropped. So no token holds ``\\r``, a tab or U+FEFF.
@@ -18,9 +18,12 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from train.errors import UserError
+
+_GZIP = b"\x1f\x8b"  # the first bytes of what gzip packed
 
 
 class Pairs(NamedTuple):
@@ -31,28 +34,40 @@ class Pairs(NamedTuple):
 
 
 def _bytes(path: str, knob: str) -> bytes:
+    """The bytes of a file, unpacked where its name says that it is packed."""
     try:
-        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
-            return file.read()
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{knob}: cannot read {path}: {reason}; give text files by --config.{knob}=...") from None
+    packed = data.startswith(_GZIP)
+    if packed != path.endswith(".gz") and data:
+        what = "is packed by gzip, so its name must" if packed else "is not packed by gzip, so its name must not"
+        raise UserError(f"{knob}: {path} {what} end in .gz; rename it")
+    try:
+        return gzip.decompress(data) if packed else data
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{knob}: cannot read {path}: {reason}") from None
+        raise UserError(f"{knob}: {path} is damaged ({error}); pack or copy it again") from None
 
 
 def _lines(path: str, knob: str) -> list[str]:
     """The raw lines of a file, at least one."""
     data = _bytes(path, knob)
     if not data:
-        raise UserError(f"{knob}: {path} is empty (0 bytes of text)")
+        raise UserError(f"{knob}: {path} is empty (0 bytes of text); give a file with a sentence a line")
+    if b"\r" in data.rstrip(b"\r") and b"\n" not in data:
+        raise UserError(f"{knob}: {path} has \\r for line ends, as on an old Mac; convert them to \\n")
     try:
-        text = data.decode("utf-8")
+        text, bad = data.decode("utf-8"), data.find(b"\0")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        offset = error.start - (data.rfind(b"\n", 0, error.start) + 1)
+        text, bad = "", error.start
+    if bad >= 0:
+        line = data.count(b"\n", 0, bad) + 1
+        offset = bad - (data.rfind(b"\n", 0, bad) + 1)
         raise UserError(
-            f"{knob}: {path}, line {line}: byte 0x{data[error.start]:02x} at byte offset {offset} of the line "
-            "is not UTF-8; convert the file to UTF-8"
-        ) from None
+            f"{knob}: {path}, line {line}: byte 0x{data[bad]:02x} at byte offset {offset} of the line "
+            "is not UTF-8 text; convert the file to UTF-8"
+        )
     return text.removesuffix("\n").split("\n")
 
 
