@@ -70,9 +70,7 @@ def get_config() -> ConfigDict:
     config.run.steps = 600  # updates of each lane
     config.run.batch_size = 32  # sentences in an update; parallel text: at most the pairs of train
     config.run.eval_every = 100  # updates between evaluations; the last update is always followed by one
-    # Sentences evaluated at once; more memory, other last bits of the loss. Parallel text: at most the lines of
-    # valid or of test, whichever has more
-    config.run.eval_batch_size = 256
+    config.run.eval_batch_size = 256  # sentences evaluated at once; more memory, other last bits of the loss
     config.run.checkpoint_every = 200  # updates between checkpoints: what a kill can cost. Free: may change on resume
     config.run.chunk_steps = 50  # most updates in one call of the compiled program. Free: may change on resume
     config.run.select = "loss"  # valid metric that picks the best parameters: also token_accuracy, sequence_accuracy

@@ -162,30 +162,10 @@ def test_overrides_in_a_flagfile_count_in_their_place(line, tmp_path):
     assert line("--config.run.steps=37", f"--flagfile={file}")[1]["plan"].cells[0].run.steps == 31
 
 
-@pytest.mark.parametrize("dress", ["{}", "\ufeff{}", "{}\r"])
-def test_a_flagfile_of_any_editor_is_read(line, tmp_path, dress):
-    inner, outer = tmp_path / "inner", tmp_path / "outer"
-    inner.write_bytes(dress.format(f"--config={SMOKE}\n\n# a comment").encode())
-    outer.write_bytes(dress.format(f"--dry_run\n--flagfile={inner}").encode())
-    assert set(line(f"--flagfile={outer}")[1]) == {"plan"}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"--config smoke.py\n", "'--config smoke.py' is no flag; write one a line, as --sweep=model.d_k=4,64"),
-        (b"config=smoke.py\n", "'config=smoke.py' is no flag; write one a line"),
-        (b"# caf\xe9\n", "it is not UTF-8 text; give a text file with a flag a line"),
-        (bytes(range(256)), "it is not UTF-8 text; give a text file with a flag a line"),
-        ("--dry_run".encode("utf-16"), "it is not UTF-8 text; give a text file with a flag a line"),
-        (b"--flagfile=FILE\n", "FILE reads itself; take it out of FILE"),
-    ],
-)
-def test_a_flagfile_that_is_none_is_named(refused, tmp_path, content, message):
-    file = tmp_path / "flags"
-    file.write_bytes(content.replace(b"FILE", str(file).encode()))
-    expected = f"--flagfile={file}: {message}".replace(": FILE", "").replace("FILE", str(file))
-    assert refused(f"--flagfile={file}").startswith(expected)
+@pytest.mark.parametrize("content", [bytes(range(256)), b"# caf\xe9\n", "--dry_run".encode("utf-16")])
+def test_a_flagfile_that_is_no_text_is_refused(refused, tmp_path, content):
+    (tmp_path / "flags").write_bytes(content)
+    assert "; give a text file with a flag a line" in refused(f"--flagfile={tmp_path / 'flags'}")
 
 
 def test_a_dry_run_needs_no_workdir(line):
@@ -205,8 +185,7 @@ def test_a_dry_run_needs_no_workdir(line):
         (["--dry_run=maybe"], "flag --dry_run=maybe: Non-boolean argument to boolean flag; --help lists all flags"),
         (["--flagfile=absent"], "--flagfile=absent: No such file or directory; give a text file with a flag a line"),
         (["--flagfile", "/"], "--flagfile=/: Is a directory; give a text file with a flag a line"),
-        (["--flagfile"], "--flagfile: a file is missing; write --flagfile=FILE"),
-        (["--flagfile="], "--flagfile: a file is missing; write --flagfile=FILE"),
+        (["--flagfile"], "--flagfile: --flagfile with no argument; give a text file with a flag a line"),
         (["copy"], "unexpected argument 'copy'; --help lists all flags"),
         (["--config.run.steps"], "--config.run.steps: a value is missing; write --config.run.steps=VALUE"),
         (["--config.run.steps", "--dry_run"], "--config.run.steps: a value is missing"),

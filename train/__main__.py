@@ -75,38 +75,14 @@ def take_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return overrides, rest
 
 
-def read_flag_files(arguments: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
-    """The arguments with the lines of a file in the place of each --flagfile=FILE. `within`: the files being read."""
-    read = []
-    remaining = iter(arguments)
-    for argument in remaining:
-        match = re.fullmatch(r"--?flagfile(?:=(.*))?", argument, re.DOTALL)
-        if not match:
-            read.append(argument)
-            continue
-        path = next(remaining, "") if match[1] is None else match[1]
-        if path in within:
-            raise UserError(f"--flagfile={path} reads itself; take it out of {within[-1]}")
-        read += read_flag_files(_flags_in(path), (*within, path))
-    return read
-
-
-def _flags_in(path: str) -> list[str]:
-    """The flags in a file, one a line, without comments."""
-    if not path:
-        raise UserError("--flagfile: a file is missing; write --flagfile=FILE")
+def read_flag_files(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the flags of a file in the place of each --flagfile=FILE. Raises UserError."""
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = (
-            "it is not UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
-        )
-        raise UserError(f"--flagfile={path}: {reason}; give a text file with a flag a line") from error
-    found = [line for line in map(str.strip, lines) if line and not line.startswith(("#", "//"))]
-    for line in found:
-        if not re.match(r"--?[^\s=]+(=|$)", line):
-            raise UserError(f"--flagfile={path}: {line!r} is no flag; write one a line, as --sweep=model.d_k=4,64")
-    return found
+        return list(values.read_flags_from_files(list(arguments)))
+    except (flags.Error, UnicodeError) as error:
+        opening = error.__context__
+        what = f"={opening.filename}: {opening.strerror}" if isinstance(opening, OSError) else f": {error}"
+        raise UserError(f"--flagfile{what}; give a text file with a flag a line") from error
 
 
 def help_text() -> str:
@@ -123,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says; return the exit status. Raises UserError."""
     values = make_flags()
     try:
-        overrides, rest = take_overrides(read_flag_files(arguments))
+        overrides, rest = take_overrides(read_flag_files(values, arguments))
         positional = values(["python -m train", *rest])[1:]
     except flags.Error as error:
         reason = re.sub(r"^ERROR:: |\('|', '.*'\)$| \?$", "", " ".join(str(error).split()))

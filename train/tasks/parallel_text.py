@@ -78,12 +78,6 @@ def translations(lines: list[str], side: Side, tokens_nt: np.ndarray) -> list[st
     return [text if line else "" for line, text in zip(lines, side.decode(tokens_nt), strict=True)]
 
 
-def _refuse_padding(knob: str, rows: int, there: int, what: str) -> None:
-    """Refuse a batch that even all there is does not fill: the rest of it would be computed for nothing, every time."""
-    if rows > there:
-        raise UserError(f"{knob} = {rows:,} is above the {there:,} {what}: give at most {there:,}, or more text")
-
-
 def _unknown(side: Ragged) -> float:
     """Share of UNK among the tokens, EOS not counted."""
     return float(np.sum(side.ids == UNK)) / max(1, int(np.sum(side.ids != EOS)))
@@ -120,9 +114,11 @@ class ParallelText:
         read = {split: read_pairs(getattr(settings, split), f"task.{split}") for split in ("train", *_SPLITS)}
         self._digests = {f"task.{split}": digest(pairs) for split, pairs in read.items()}
         train, read_note, counts = self._kept(read["train"], cut.split)
-        most = max(len(read[split].source) for split in _SPLITS)
-        _refuse_padding("run.batch_size", batch_size, len(train.source), "pairs that train has after skipping")
-        _refuse_padding("run.eval_batch_size", eval_batch_size, most, "lines of the larger of task.valid and task.test")
+        if batch_size > len(train.source):  # each batch would be padded, every time
+            raise UserError(
+                f"run.batch_size = {batch_size:,} is above the {len(train.source):,} pairs that train has after"
+                f" skipping: give at most {len(train.source):,}, or more text"
+            )
 
         if stored:
             self.sides = read_sides(stored, settings.tokenizer)
