@@ -33,7 +33,7 @@ from train.rows import best_in_words, is_finished, make_rows
 from train.step import Evaluation, Run, State
 from train.tasks import Task, check_ids
 from train.watch import Stop, Watchdog
-from train.workdir import Workdir, open_workdir
+from train.workdir import STACKS, Workdir, open_workdir
 
 
 def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False) -> int:
@@ -145,7 +145,7 @@ class Group:
         self._workdir, self._folder = workdir, cell_folder(workdir, cell.name)
         self._checkpoints = checkpoint_folder(workdir, cell.name, index)
         self._lanes = Lanes(run, lanes, devices)
-        self._watchdog = Watchdog(cell.run.patience)
+        self._watchdog = Watchdog(cell.run.patience, workdir / STACKS)
         self._pace = Pace()
         self._memory = room(available(cell.run.memory_gb, devices), self._lanes.layout, len(devices))
 
