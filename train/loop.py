@@ -116,7 +116,7 @@ def _shared(plan: Plan, knob: str) -> Any:
 def _moved(workdir: Workdir, layout: Callable[[int], dict[str, Any]]) -> list[str]:
     """What to say where lanes began on other devices than they go on with."""
     return [
-        f"group {index} began on {began['lane_shards'] * began['data_shards']} devices of {began['platform']}"
+        f"group {index} began on {began['lane_shards'] * began['data_shards']} x {began['platform']}"
         f" ({began['order']}) and goes on with another layout: last bits may differ from an undisturbed run"
         for index, (lanes, began) in enumerate(zip(workdir.groups, workdir.record["layouts"], strict=True))
         if lanes and began != layout(len(lanes))

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from train.errors import UserError
+from train.words import counted
 
 
 class Pairs(NamedTuple):
@@ -111,7 +112,7 @@ def read_pairs(paths: Sequence[str], knob: str) -> Pairs:
     source, target = (clean(_lines(path, knob)) for path in paths)
     if len(source) != len(target):
         raise UserError(
-            f"{knob}: {paths[0]} has {len(source):,} lines and {paths[1]} has {len(target):,}; "
+            f"{knob}: {paths[0]} has {counted(len(source), 'line')} and {paths[1]} has {len(target):,}; "
             "line i of one must translate line i of the other"
         )
     return Pairs(source, target)
