@@ -75,7 +75,7 @@ def get_config() -> ConfigDict:
     config.run.chunk_steps = 50  # most updates in one call of the compiled program. Free: may change on resume
     config.run.select = "loss"  # valid metric that picks the best parameters: also token_accuracy, sequence_accuracy
     config.run.devices = 0  # devices used (of a CPU: cores), 0 = all; another number gives other last bits
-    config.run.patience = 600.0  # seconds (or 30 times the slowest answer so far) that a device may take. Free
+    config.run.patience = 600.0  # seconds (or 30 times the slowest yet) that an answer may take, compiling too. Free
     # Memory of all devices together that lanes may take, in GB (1e9 bytes); 0 = 80 % of what machine and control
     # group leave at the launch. Lanes that do not fit at once train in groups, one group after another. Free: holds for
     # lanes that are new

@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 import subprocess
@@ -151,3 +152,56 @@ def test_without_any_good_checkpoint_there_is_a_clear_error_and_no_fresh_start(t
             path.write_bytes(b"")
     with pytest.raises(UserError, match=r"none of the checkpoints in .* can be read \(steps \[5\]\)"):
         newest(tmp_path)
+
+
+# As orbax-checkpoint 0.11 and 0.12 raise them.
+TENSORSTORE = (
+    'RESOURCE_EXHAUSTED: Error writing "w0/0.0" in OCDBT database at local file "{folder}/5.tmp/": Failed to write'
+    " 70429 bytes to file 4: {words} [tensorstore_spec='{{\\\"context\\\":{{}}}}'] [os_error_code='{number}']"
+)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_checkpoint_that_cannot_be_written_is_one_line_with_folder_reason_and_remedy(
+    tmp_path, monkeypatch, number, wrapped
+):
+    words = os.strerror(number)
+
+    def fail(*arguments, **keywords):
+        if wrapped:
+            raise ValueError(TENSORSTORE.format(folder=tmp_path, words=words, number=number))
+        raise OSError(number, words, str(tmp_path / "5.tmp"))
+
+    monkeypatch.setattr("orbax.checkpoint.CheckpointManager.wait_until_finished", fail)
+    checkpoints = Checkpoints(tmp_path)
+    remedy = "make room there" if number in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+    for action in (lambda: checkpoints.keep_only(5), checkpoints.close):
+        with pytest.raises(UserError) as raised:
+            action()
+        assert str(raised.value) == (
+            f"cannot write a checkpoint to {tmp_path}: {words}; {remedy}, and the same command goes on from the"
+            " checkpoint before"
+        )
+
+
+def test_a_limit_on_the_size_of_files_ends_a_save_with_one_line_and_nothing_of_the_libraries(tmp_path):
+    program = (
+        "import pathlib, resource, sys, time, numpy\n"
+        "from train.checkpoint import Checkpoints\n"
+        "from train.errors import exit_status\n"
+        "def command():\n"
+        "    checkpoints = Checkpoints(pathlib.Path(sys.argv[1]))\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        "    random = numpy.random.default_rng(7)\n"
+        "    checkpoints.save(5, {f'w{n}': random.normal(size=2000) for n in range(30)})\n"
+        "    checkpoints.close()\n"
+        "status = exit_status(command); time.sleep(0.5); sys.exit(status)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "here")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        f"error: cannot write a checkpoint to {tmp_path}/here: File too large; mend that, and"
+    )
+    assert done.stderr.count("\n") == 1

@@ -122,7 +122,7 @@ def test_lanes_of_a_later_launch_are_grouped_by_its_limit(tmp_path, together, mo
 def test_a_dry_run_says_how_many_groups_where_it_is_more_than_one(capsys):
     plan = make_plan(ROOT / "configs" / "smoke.py", [*FEW, limit(2)], ["model.score=dot"])
     assert train.loop.dry_run(plan) == 0
-    assert "they train in 2 groups, one after another, of 2, 2 lanes (run.memory_gb)" in capsys.readouterr().out
+    assert "they train in 2 groups, one after another; lanes of each: 2, 2 (run.memory_gb)" in capsys.readouterr().out
     assert train.loop.dry_run(make_plan(ROOT / "configs" / "smoke.py", FEW, ["model.score=dot"])) == 0
     assert "groups" not in capsys.readouterr().out
 

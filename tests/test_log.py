@@ -1,5 +1,6 @@
 """The log: strict JSON, whole lines whatever is killed, faults of the disk named, each evaluation once."""
 
+import errno
 import json
 import math
 import os
@@ -71,25 +72,74 @@ def test_a_whole_study_reads_back_through_a_strict_parser(tmp_path: Path) -> Non
 
 
 def test_a_value_without_a_form_in_json_writes_nothing(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path) as log:
-        with pytest.raises(TypeError, match="object"):
-            log.append([evaluation(1), evaluation(2, loss=object())])
-        assert metrics_path(tmp_path).read_bytes() == b""
+    with MetricsLog(tmp_path) as log, pytest.raises(TypeError, match="object"):
+        log.append([evaluation(1), evaluation(2, loss=object())])
+    assert not metrics_path(tmp_path).exists()
 
 
-@pytest.mark.parametrize(
-    "torn", [b'{"cell": "d_k=7", "la', b'{"cell": "d_k=7"}', b"\x00\x00\x00", b"{]\n", b'"text"\n']
-)
-def test_a_torn_last_line_is_left_out_and_dropped_on_open(tmp_path: Path, torn: bytes) -> None:
+ROW = (to_json(evaluation(3, cell="d_k=7,task=今日", loss=0.5)) + "\n").encode()
+# What an append of two rows leaves that ends after any byte, and after a power cut.
+TORN = [*(ROW[:length] for length in range(len(ROW))), b"\x00" * 4096, ROW[:17] + b"\x00" * 3, ROW[:-1] + b"\x00"]
+
+
+def test_a_torn_end_is_left_out_by_readers_and_cut_off_before_the_next_row(tmp_path: Path) -> None:
     with MetricsLog(tmp_path) as log:
         log.append([evaluation(1), evaluation(2)])
-    whole = metrics_path(tmp_path).read_bytes()
-    metrics_path(tmp_path).write_bytes(whole + torn)
-    assert [row["step"] for row in read_rows(tmp_path)] == [1, 2]
-    with MetricsLog(tmp_path) as log:
-        assert metrics_path(tmp_path).read_bytes() == whole
-        log.append([evaluation(3)])
-    assert [row["step"] for row in read_rows(tmp_path)] == [1, 2, 3]
+    path = metrics_path(tmp_path)
+    whole = path.read_bytes()
+    for torn in TORN:
+        path.write_bytes(whole + torn)
+        assert [row["step"] for row in read_rows(tmp_path)] == [1, 2]
+        with MetricsLog(tmp_path) as log:
+            assert path.read_bytes() == whole + torn
+            log.append([evaluation(3)])
+        assert [row["step"] for row in read_rows(tmp_path)] == [1, 2, 3]
+        path.write_bytes(whole + torn)
+        with MetricsLog(tmp_path) as log:
+            assert log.truncate("d_k=7", [0], 2) == 0
+            assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("before", [b"", ROW, b"\n" + ROW + ROW], ids=["alone", "after a row", "after three lines"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"rubbish",
+        b"\x80\x00\xff",
+        b"\x00\x00x",
+        ROW[:-1].replace(b'"d_k', b'"\x01'),
+        ROW[:17] + b"\x00" + ROW[17:-1],
+        ROW[:17] + b"\xff\xfe",
+        b'{"loss": 1.0}',
+        b'{"loss": 1.0}\n',
+        b"[1]\n",
+        b"{]\n",
+        b"\x00\n",
+        b'{"cell": "d_k=7", "la\n',
+        b'{"cell": "d_k=7", "lane": null, "split": "valid", "step": 1}\n',
+        ROW[:-2] + b', "loss": NaN}\n',
+    ],
+)
+def test_what_no_append_can_leave_is_named_by_its_line_and_not_touched(
+    tmp_path: Path, before: bytes, bad: bytes
+) -> None:
+    path = metrics_path(tmp_path)
+    path.write_bytes(before + bad)
+    number = before.count(b"\n") + 1
+    log = MetricsLog(tmp_path)
+    attempts = [lambda: read_rows(tmp_path), lambda: log.truncate("d_k=7", [0], 0)]
+    attempts += [] if bad.endswith(b"\n") else [lambda: log.append([evaluation(1)])]
+    for attempt in attempts:
+        with pytest.raises(UserError, match=rf"metrics\.jsonl, line {number}: not a row .*; mend or delete that line"):
+            attempt()
+        assert path.read_bytes() == before + bad
+
+
+def test_a_log_that_nobody_writes_to_is_not_made(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path):
+        pass
+    assert read_rows(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_killed_while_it_writes_leaves_whole_lines(tmp_path: Path) -> None:
@@ -97,7 +147,7 @@ def test_a_process_killed_while_it_writes_leaves_whole_lines(tmp_path: Path) -> 
         "import os, signal, sys; from train.log import MetricsLog\n"
         "log = MetricsLog(sys.argv[1])\n"
         "for step in range(1, 8): log.append([{'cell': 'c', 'lane': 0, 'split': 'valid', 'step': step}])\n"
-        'os.write(log._opened(), b\'{"cell": "c", "lane"\'); os.kill(os.getpid(), signal.SIGKILL)\n'
+        'os.write(log._open(), b\'{"cell": "c", "lane"\'); os.kill(os.getpid(), signal.SIGKILL)\n'
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parent.parent, timeout=60)
     assert done.returncode == -9
@@ -108,7 +158,7 @@ def test_a_process_killed_while_it_writes_leaves_whole_lines(tmp_path: Path) -> 
 def test_garbage_before_the_last_line_is_named_with_its_line(tmp_path: Path) -> None:
     good = (to_json(evaluation(1)) + "\n").encode()
     metrics_path(tmp_path).write_bytes(good + b'{"loss": NaN}\n' + good)
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not a JSON object"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not a row"):
         read_rows(tmp_path)
 
 
@@ -152,15 +202,31 @@ def test_of_two_rows_of_one_evaluation_the_later_counts(tmp_path: Path) -> None:
     assert read_rows(tmp_path) == [evaluation(5, split="train"), evaluation(5, loss=3.0)]
 
 
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    metrics_path(tmp_path).symlink_to("/dev/full")
+def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_no_part_of_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) < 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data[:-50])
+
     with MetricsLog(tmp_path) as log:
-        with pytest.raises(UserError, match=r"metrics\.jsonl: No space left on device"):
-            log.append([evaluation(1)])
+        log.append([evaluation(1)])
+        whole, write = metrics_path(tmp_path).read_bytes(), os.write
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(UserError, match=r"metrics\.jsonl: No space left on device"):
+                log.append([evaluation(2), evaluation(3)])
+        assert metrics_path(tmp_path).read_bytes() == whole
+        log.append([evaluation(2)])
+    assert [row["step"] for row in read_rows(tmp_path)] == [1, 2]
+
+
+def test_what_is_no_file_is_neither_read_nor_written(tmp_path: Path) -> None:
+    metrics_path(tmp_path).symlink_to("/dev/full")
+    for attempt in (lambda: read_rows(tmp_path), lambda: MetricsLog(tmp_path).append([evaluation(1)])):
         with pytest.raises(UserError, match=r"metrics\.jsonl: not a regular file"):
-            log.truncate("d_k=7", [0], 0)
-    with pytest.raises(UserError, match="not a regular file"):
-        read_rows(tmp_path)
+            attempt()
 
 
 def test_a_limit_on_the_size_of_files_leaves_the_rows_before_it(tmp_path: Path) -> None:
@@ -181,7 +247,7 @@ def test_a_limit_on_the_size_of_files_leaves_the_rows_before_it(tmp_path: Path) 
 
 def test_a_workdir_that_cannot_be_is_one_error(tmp_path: Path) -> None:
     for attempt in (
-        lambda: MetricsLog("/dev/null/x"),
+        lambda: MetricsLog("/dev/null/x").append([evaluation(1)]),
         lambda: write_config("/dev/null/x", {}),
         lambda: read_rows("/dev/null/x"),
         lambda: read_config(tmp_path),

@@ -175,13 +175,31 @@ def test_evaluations_since_the_newest_checkpoint_are_made_again_and_stand_once(c
     assert len(lines) == len(rows_without_times(tmp_path / "killed"))
 
 
-def test_a_checkpoint_whose_rows_are_lost_is_not_gone_on_from(command, undisturbed, tmp_path):
-    workdir = tmp_path / "lost"
+LOST = "has lost the rows of score=dot, lane 0, step 10; put them back, or remove "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        (lambda whole: None, f" {LOST}"),
+        (lambda whole: whole[:100], f" {LOST}"),
+        (lambda whole: whole + b"{]\n", ", line 29: not a row of a study; mend or delete that line\n"),
+    ],
+    ids=["missing", "torn", "a bad last line"],
+)
+def test_a_damaged_log_is_one_line_and_stays_as_it_is(command, undisturbed, tmp_path, damaged, said):
+    workdir = tmp_path / "damaged"
     shutil.copytree(undisturbed, workdir)
-    (workdir / "metrics.jsonl").unlink()
+    file = workdir / "metrics.jsonl"
+    left = damaged(file.read_bytes())
+    file.unlink()
+    if left is not None:
+        file.write_bytes(left)
     _, err = finish(command(*SMOKE, f"--workdir={workdir}"), status=2)
-    assert err.startswith(f"error: {workdir}/metrics.jsonl has lost the rows of score=dot, lane 0, step 10; ")
+    assert err.startswith(f"error: {file}{said}")
     assert err.count("\n") == 1
+    assert (file.read_bytes() if file.exists() else None) == left
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_long_training_pairs_are_skipped_and_long_held_out_lines_cut(tmp_path: P
     config = settings(tmp_path, train=[(exact, exact), (over, "w"), ("w", over)], valid=held, test=held)
     task = make(config)
     assert "1 used" in task.notes()[0]
-    assert "2 for more than task.max_length=13 tokens" in task.notes()[0]
+    assert "2 for more tokens than task.max_length=13" in task.notes()[0]
     assert "longest source 14 tokens, longest target 14" in task.notes()[0]
     assert task.max_target == 14
     source, target = in_order(task.evaluation("valid"))
@@ -191,7 +191,7 @@ def test_blank_sources_add_nothing_to_the_loss_and_count_in_bleu(tmp_path: Path)
     assert source[1] == target[1] == []
     assert target[2] == [EOS]
     note = next(note for note in task.notes() if note.startswith("test:"))
-    assert "1 blank sources, 1 empty references" in note
+    assert "1 blank source, 1 empty reference" in note
     measured = task.measure("test", tokens(task, ["a b c d e f g h", "a b c d", ""]))
     assert measured["bleu"] == pytest.approx(60.65, abs=0.005)
 
@@ -307,7 +307,7 @@ def test_notes_are_single_lines(tmp_path: Path) -> None:
     notes = make(settings(tmp_path)).notes()
     assert [note.split(":")[0] for note in notes] == [
         "train",
-        "vocabularies of train, word tokens seen 1 times or more",
+        "vocabularies of train, word tokens seen 1 time or more",
         "batches",
         "valid",
         "test",

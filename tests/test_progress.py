@@ -23,3 +23,9 @@ def test_a_line_says_where_a_cell_begins_or_goes_on_and_each_evaluation(capsys):
     assert first.startswith("[1/2] score=dot  step 30/30  best valid loss 0.5  15 lane-steps/s  ")
     assert goes_on == "[2/2] score=additive  going on from step 20/30, 3 lanes"
     assert last == "[2/2] score=additive  step 30/30  best valid loss 0.25  16 lane-steps/s  0:00 left"
+
+
+def test_one_step_and_one_lane_are_no_plural(capsys):
+    with Progress(groups=1, updates=1) as progress:
+        progress.start("score=dot", lanes=1, skipped=0, steps=1, compiled=True)
+    assert capsys.readouterr().out == "[1/1] score=dot  1 step, 1 lane\n"

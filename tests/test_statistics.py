@@ -205,7 +205,7 @@ def test_a_test_row_of_initial_parameters_is_no_value(untrained: int | None) -> 
 
 def test_a_study_before_its_test_says_so() -> None:
     lanes = lane_results(lane_rows(0, 0.01, [0.3]))
-    assert lanes_spread(lanes, "test", "token_accuracy").reason == "no test row yet in 1 of 1 lanes"
+    assert lanes_spread(lanes, "test", "token_accuracy").reason == "no test row yet in 1 of 1 lane"
     assert not lanes[0].finished
     lanes += lane_results(rates({0.01: {1: None}}))
     result = lanes_spread(lanes, "test", "token_accuracy")

@@ -150,7 +150,7 @@ def test_every_sentence_belongs_to_exactly_one_of_training_valid_and_test() -> N
     seen = set(trained(task, 0, 80))
     assert len(seen) + len(valid) + len(test) == len(seen | valid | test) == 8**4
     assert all(4096 / CLASSES / 2 < len(part) < 4096 / CLASSES * 2 for part in (valid, test))
-    repeats = [f"{211 - len(part)} of 211 sentences are repeats" for part in (valid, test)]
+    repeats = [f"{211 - len(part)} repeats in 211 sentences" for part in (valid, test)]
     assert [note.split(": ")[1].split(" (")[0] for note in task.notes()] == repeats
 
 
@@ -171,7 +171,7 @@ def test_overlap_of_small_spaces_is_counted_and_told() -> None:
 def test_notes_of_one_short_length() -> None:
     assert make(symbols=2, low=1, high=1, valid=5, test=2).notes() == (
         "valid: 5 of 5 sentences can also occur in training (length 1 has too few sequences to set some apart)",
-        "valid: 3 of 5 sentences are repeats (too few sequences of their length)",
+        "valid: 3 repeats in 5 sentences (too few sequences of their length)",
         "test: 2 of 2 sentences can also occur in training (length 1 has too few sequences to set some apart)",
     )
 

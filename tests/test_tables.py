@@ -59,7 +59,7 @@ def test_best_and_fixed_rates_side_by_side() -> None:
         "11  | 0.250 ±0.125 @0.01                | 0.990 ±0.000               | 0.250 ±0.125",
         "mean ± half the distance between the smallest and the largest seed",
         "@ best rate of a cell: highest mean token_accuracy over seeds on valid, of equal ones the smaller",
-        "3 of 10 lanes have no finite value (3 diverged); (n/m): a mean over n of m lanes",
+        "no finite value in 3 of 10 lanes (3 diverged); (n/m): a mean over n of m lanes",
         "these have fewer seeds or rates than the study:",
         "additive, d_k 7: 1 of 2 rates",
     ]
@@ -80,7 +80,7 @@ def test_a_cell_that_waits_for_its_test_is_a_dash_and_not_diverged() -> None:
     rows += [*run("dot", 7, 0.01, 3, None, None), *run("additive", 7, 0.01, 0, None, None)]
     table = to_text(pivot(lane_results(rows))).split("\n")
     assert table[3] == "7   | -    diverged 1/1"
-    assert table[-3].startswith("5 of 5 lanes have no finite value (2 diverged, 3 no test row yet)")
+    assert table[-3].startswith("no finite value in 5 of 5 lanes (2 diverged, 3 no test row yet)")
 
 
 @pytest.mark.parametrize("value", ["bleu", "bleu_unseen"])

@@ -89,7 +89,7 @@ def test_line_i_of_the_predictions_translates_line_i_of_the_source(straight):
 @pytest.mark.slow
 def test_what_was_cut_and_left_blank_is_said_and_kept(straight):
     workdir, out = straight
-    said = "2 lines cut to task.max_length=5 tokens; 2 blank sources"
+    said = "2 lines cut to task.max_length=5; 2 blank sources"
     assert said in out
     assert said in (workdir / "config.json").read_text(encoding="utf-8")
     test = next(row for row in read_rows(workdir) if row["split"] == "test")

@@ -341,7 +341,7 @@ def test_lines_and_negation_accuracy() -> None:
 
     masu, masen = grammar().target.encode(["masu", "masen"])
     share = np.mean([line.endswith(" masen") for line in expected])
-    assert task.notes()[0] == f"valid: {round(share * 97)} of 97 sentences end in masen"
+    assert task.notes()[0] == f"valid: masen ends {round(share * 97)} of 97 sentences"
     always = np.where(np.isin(target_nt, [masu, masen]), masen, target_nt)
     assert task.measure("valid", always)["negation_accuracy"] == pytest.approx(share)
     # What follows EOS does not count, a row that never ends counts by its last word, and an empty one is wrong.
@@ -352,7 +352,7 @@ def test_lines_and_negation_accuracy() -> None:
     assert task.measure("valid", endless)["negation_accuracy"] == pytest.approx(share)
     assert task.measure("valid", np.full_like(target_nt, EOS)) == {"negation_accuracy": 0.0}
     assert task.lines("valid", np.full_like(target_nt, EOS)) == [""] * 97
-    with pytest.raises(ValueError, match="96 rows of output for the 97 sentences of valid"):
+    with pytest.raises(ValueError, match="96 rows of output for 97 sentences of valid"):
         task.measure("valid", target_nt[:96])
 
 

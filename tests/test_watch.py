@@ -31,22 +31,57 @@ def test_without_a_signal_the_handlers_come_back():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_watchdog_ends_a_program_that_does_not_come_back():
+NEVER = (
+    "import pathlib, sys, time\n"
+    "from train.watch import Watchdog\n"
+    "def never_comes_back():\n"
+    "    time.sleep(60)\n"
+    "with Watchdog(0.2, *map(pathlib.Path, sys.argv[1:])).watching():\n"
+    "    never_comes_back()\n"
+)
+REMEDIES = (
+    "error: no answer from the device for 0.2 s; the same command goes on; if it was still compiling, or the machine"
+    " was busy, add a larger --config.run.patience; stacks: "
+)
+
+
+def ended(*arguments) -> str:
+    """Standard error of a process that the watchdog ended."""
+    command = [sys.executable, "-c", NEVER, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr
+
+
+def test_the_watchdog_ends_what_does_not_come_back_with_one_line_and_stacks_in_a_file(tmp_path):
+    stacks = tmp_path / "今日" / "stacks.txt"
+    stacks.parent.mkdir()
+    stacks.write_text("of an earlier launch")
+    assert ended(stacks) == f"{REMEDIES}{stacks}\n"
+    assert "never_comes_back" in stacks.read_text()
+    assert "earlier" not in stacks.read_text()
+
+
+def test_without_a_file_that_can_be_written_the_stacks_follow_the_line(tmp_path):
+    for arguments, place in (
+        ((), "below"),
+        ((tmp_path / "no" / "f",), f"below, as {tmp_path}/no/f cannot be written (No such file or directory)"),
+    ):
+        line, _, stacks = ended(*arguments).partition("\n")
+        assert line == f"{REMEDIES}{place}"
+        assert "never_comes_back" in stacks
+
+
+def test_what_holds_the_interpreter_is_ended_too():
     program = (
-        "import time\n"
-        "from train.watch import Watchdog\n"
-        "def never_comes_back():\n"
-        "    time.sleep(60)\n"
-        "with Watchdog(0.2).watching():\n"
-        "    never_comes_back()\n"
+        "import ctypes, train.watch\n"
+        "train.watch.SPEAKING_SECONDS = 0.2\n"
+        "with train.watch.Watchdog(0.2).watching():\n"
+        "    ctypes.PyDLL(None).sleep(60)\n"  # unlike CDLL, this keeps the interpreter to itself
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(
-        "error: no answer from the device for 0.2 s (run.patience); the same command goes on"
-    )
-    assert "Timeout" in ended.stderr
-    assert "never_comes_back" in ended.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr
 
 
 def test_the_watchdog_leaves_in_peace_what_comes_back_in_time():

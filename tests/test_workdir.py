@@ -82,6 +82,7 @@ def study(tmp_path):
     (path / "cells" / "score=dot,d_k=3").mkdir(parents=True)
     (path / "profile" / "plugins").mkdir(parents=True)
     (path / "report.html").write_text("<p>")
+    (path / "stacks.txt").write_text("Thread")
     (path / "notes.txt").write_text("mine")
     return path
 

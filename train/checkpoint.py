@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from train.errors import UserError
 
 # Faults of the machine, not of the file: what cannot be read just now is not damaged.
 PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EACCES}
-
+FULL = {os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)}
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 
@@ -33,17 +34,17 @@ class Restored(NamedTuple):
     unfinished: tuple[int, ...]
 
 
-def _mute_late_reads() -> None:
-    """Say nothing of reads that end after Orbax gave up a damaged checkpoint and closed the loop they report to."""
+def _mute_late_answers() -> None:
+    """Say nothing of reads and writes that end after Orbax gave a checkpoint up and closed the loop they report to."""
     before = sys.unraisablehook
-    if getattr(before, "mutes_late_reads", False):
+    if getattr(before, "mutes_late_answers", False):
         return
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:
         if str(unraisable.exc_value) != "Event loop is closed":
             before(unraisable)
 
-    hook.mutes_late_reads = True  # type: ignore[attr-defined]
+    hook.mutes_late_answers = True  # type: ignore[attr-defined]
     sys.unraisablehook = hook
 
 
@@ -58,6 +59,7 @@ class Checkpoints:
 
     def __init__(self, directory: Path, *, read_only: bool = False):
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        _mute_late_answers()
         self._directory = directory
         self._read_only = read_only
         drafts = directory.glob(f"*{UNFINISHED}*") if directory.is_dir() else ()
@@ -87,7 +89,6 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints and none can be read.
         """
-        _mute_late_reads()
         steps = sorted(self._manager.all_steps(), reverse=True)
         damaged: list[int] = []
         for step in steps:
@@ -137,4 +138,16 @@ class Checkpoints:
             raise self._cannot_write(error) from error
 
     def _cannot_write(self, error: Exception) -> UserError:
-        return UserError(f"cannot write a checkpoint to {self._directory}: {str(error).splitlines()[0]}")
+        reason = _reason(error)
+        remedy = "make room there" if reason in FULL else "mend that"
+        return UserError(
+            f"cannot write a checkpoint to {self._directory}: {reason}; {remedy}, and the same command goes on from"
+            " the checkpoint before"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in the system's words where there are any: tensorstore wraps them in paths and settings."""
+    text = str(error)
+    said = [words for words in map(os.strerror, errno.errorcode) if words in text]
+    return max(said, key=len) if said else text.partition("\n")[0]

@@ -20,6 +20,7 @@ from train.plan import Cell, Plan
 from train.progress import clock
 from train.step import Run
 from train.tasks import Batch, Task
+from train.words import counted
 
 # Set by hand, on one CPU: the share of the matrix rate that an update reaches, of the time that evaluations and
 # checkpoints add, what a number of a score's hidden layer takes forwards and backwards in tanh's, its own one or two
@@ -107,7 +108,7 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups
     rates = measure_rates()
     rows = [("cell", "lanes", "updates", "parameters", "memory MB", "disk MB", "time")]
     total = Estimate(0, 0, 0, 0.0, frozenset())
-    print(f"estimating {len(plan.cells)} cells, about a second each", flush=True)
+    print(f"estimating {counted(len(plan.cells), 'cell')}, about a second each", flush=True)
     for cell in plan.cells:
         one = estimate(cell, runs[cell.name], tasks[cell.name], groups, layout, rates)
         seconds = one.seconds + COMPILE_SECONDS * len(one.programs - total.programs)
@@ -142,5 +143,7 @@ def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups
     lines += ["", f"lanes of each cell: {lanes}"]
     if len(groups) > 1:
         sizes = ", ".join(map(str, groups))
-        lines.append(f"they train in {len(groups)} groups, one after another, of {sizes} lanes (run.memory_gb)")
+        lines.append(
+            f"they train in {counted(len(groups), 'group')}, one after another; lanes of each: {sizes} (run.memory_gb)"
+        )
     return "\n".join([*lines, "times are rough; nothing was trained or written"])

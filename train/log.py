@@ -1,14 +1,19 @@
 """metrics.jsonl and config.json: the only file that knows how they are written, and so the only one that reads them.
 
 metrics.jsonl holds one strict-JSON object per line, one line per (cell, lane, split, evaluation). A number that does
-not exist is ``null``: NaN and Infinity are not JSON, and readers in other languages and browsers refuse them. A process
-can be killed between two bytes, so the last line may be torn; everything before it is whole, because rows are appended
-in one write and flushed to the disk before ``append`` returns. config.json is written beside its place and renamed, so
-it is whole or absent.
+not exist is ``null``: NaN and Infinity are not JSON, and readers in other languages and browsers refuse them.
+config.json is written beside its place and renamed, so it is whole or absent.
+
+Rows are appended in one write and are on the disk before ``append`` returns. A kill or a full disk can leave the first
+bytes of that write: some whole lines, then the beginning of a row without its newline. A power cut can leave NUL bytes
+in the place of what did not reach the disk. Such an end is torn: readers leave it out, the writer cuts it off before
+it writes. A line with its newline was written whole. So whatever else is no row is not of this program's making: it is
+refused by its line, and nothing is touched.
 
 Every fault of the disk (full, read-only, a file size limit) is raised as UserError that names the file.
 """
 
+import codecs
 import json
 import math
 import os
@@ -27,6 +32,7 @@ Row = dict[str, Any]
 
 # What makes two rows the same evaluation. Of two such rows the later one counts.
 IDENTITY = ("cell", "lane", "split", "step")
+BEGINNING = b'{"cell": "'  # of every row
 # What names the lane of a row, and what a row says beside its axes and its measurements.
 LANE_FIELDS = ("cell", "lane", "lr", "seed")
 COUNT_FIELDS = (
@@ -95,26 +101,41 @@ def _read(path: Path) -> bytes:
         raise _fault(path, error) from error
 
 
-def _whole(data: bytes) -> int:
-    """Length of ``data`` without a torn last line: one that lacks its newline, or that is not an object."""
-    end = data.rfind(b"\n") + 1
-    start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
-    last = data[start:end]
-    return start if last.strip() and _parse(last) is None else end
+def _is_torn(end: bytes) -> bool:
+    """Whether a write that did not finish can have left this after the last newline: see the top of this file."""
+    begun = end.rstrip(b"\x00")
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(begun)  # the last character may be torn too
+    except UnicodeDecodeError:
+        return False
+    # A row escapes its control characters.
+    return begun[: len(BEGINNING)] == BEGINNING[: len(begun)] and not any(character < " " for character in text)
 
 
-def _rows(path: Path, data: bytes) -> list[Row]:
+def _whole(path: Path) -> bytes:
+    """Whole lines of the file: all of it but a torn end. A file that is not there has none."""
+    if not path.exists():
+        return b""
+    lines, newline, end = _read(path).rpartition(b"\n")
+    if not _is_torn(end):
+        raise _no_row(path, lines.count(b"\n") + len(newline) + 1)
+    return lines + newline
+
+
+def _no_row(path: Path, number: int) -> UserError:
+    return UserError(f"{path}, line {number}: not a row of a study; mend or delete that line")
+
+
+def _rows(path: Path) -> list[Row]:
     """Rows of whole lines, blank ones skipped; of rows with the same identity the last, at its own place."""
-    rows: dict[object, Row] = {}
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    rows: dict[tuple[Any, ...], Row] = {}
+    for number, line in enumerate(_whole(path).split(b"\n"), start=1):
         if not line.strip():
             continue
         row = _parse(line)
-        if row is None:
-            raise UserError(f"{path}, line {number}: not a JSON object; mend or delete that line")
-        values = [row.get(field) for field in IDENTITY]
-        complete = all(isinstance(value, str | int | float) for value in values)
-        identity: object = tuple(values) if complete else ("line", number)
+        if row is None or not all(isinstance(row.get(field), str | int) for field in IDENTITY):
+            raise _no_row(path, number)
+        identity = tuple(row[field] for field in IDENTITY)
         rows.pop(identity, None)
         rows[identity] = row
     return list(rows.values())
@@ -151,24 +172,16 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 class MetricsLog:
-    """The log of one workdir, open for appending. One process writes it at a time.
+    """The log of one workdir. One process writes it at a time.
 
-    Opening makes the file where it is missing and drops a torn last line. Raises UserError that names the file.
+    Nothing is touched until the first ``truncate`` or ``append``: that one makes the file where it is missing and cuts
+    off a torn end, or raises UserError that names the file.
     """
 
     def __init__(self, workdir: str | Path) -> None:
         self.path = metrics_path(workdir)
         self._descriptor: int | None = None
-        self._open()
-        try:
-            if self._regular():
-                data = _read(self.path)
-                whole = _whole(data)
-                if whole < len(data):
-                    os.ftruncate(self._opened(), whole)
-        except OSError as error:
-            self.close()
-            raise _fault(self.path, error) from error
+        self._closed = False
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write the rows, in the order of their own fields, and return once they are on the disk: all of them or none.
@@ -176,7 +189,7 @@ class MetricsLog:
         Raises UserError where the disk refuses, TypeError where a value has no form in JSON (nothing is written then).
         """
         data = "".join(to_json(row) + "\n" for row in rows).encode("utf-8")
-        descriptor = self._opened()
+        descriptor = self._open()
         if not data:
             return
         try:
@@ -187,11 +200,9 @@ class MetricsLog:
                 while written < len(data):
                     written += os.write(descriptor, data[written:])
             except OSError:
-                if self._regular():
-                    os.ftruncate(descriptor, before)
+                os.ftruncate(descriptor, before)
                 raise
-            if self._regular():
-                os.fsync(descriptor)
+            os.fsync(descriptor)
         except OSError as error:
             raise _fault(self.path, error) from error
 
@@ -202,10 +213,8 @@ class MetricsLog:
         rows end a run: where it has to be resumed, a kill has torn them. The file is replaced whole: a kill leaves the
         old one or the new one.
         """
-        self._opened()
-        data = _read(self.path)
-        data = data[: _whole(data)]
-        rows = _rows(self.path, data)
+        self._open()
+        rows = _rows(self.path)
 
         def goes(row: Row) -> bool:
             mine = row.get("cell") == cell and row.get("lane") in lanes
@@ -214,12 +223,16 @@ class MetricsLog:
         kept = [row for row in rows if not goes(row)]
         if len(kept) < len(rows):
             _replace(self.path, "".join(to_json(row) + "\n" for row in kept).encode("utf-8"))
-            self.close()
+            self._release()
             self._open()
         return len(rows) - len(kept)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             try:
@@ -227,19 +240,19 @@ class MetricsLog:
             except OSError as error:
                 raise _fault(self.path, error) from error
 
-    def _open(self) -> None:
-        try:
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise _fault(self.path, error) from error
-
-    def _opened(self) -> int:
-        if self._descriptor is None:
+    def _open(self) -> int:
+        """Descriptor of the file, ready to be appended to."""
+        if self._closed:
             raise ValueError(f"{self.path} is closed")
+        if self._descriptor is None:
+            whole = len(_whole(self.path))
+            try:
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                if os.fstat(self._descriptor).st_size > whole:
+                    os.ftruncate(self._descriptor, whole)
+            except OSError as error:
+                raise _fault(self.path, error) from error
         return self._descriptor
-
-    def _regular(self) -> bool:
-        return stat.S_ISREG(os.fstat(self._opened()).st_mode)
 
     def __enter__(self) -> Self:
         return self
@@ -256,18 +269,14 @@ def metrics_path(workdir: str | Path) -> Path:
 
 
 def read_rows(workdir: str | Path) -> list[Row]:
-    """All rows of a workdir, each evaluation once (of two the later one counts). A torn last line is left out.
+    """All rows of a workdir, each evaluation once (of two the later one counts). A torn end is left out.
 
-    No file yet means no rows. Raises UserError with the file and the line number where a line before the last is not
-    a JSON object, and where the workdir does not exist.
+    No file yet means no rows. Raises UserError with the file and the line number where a line is no row, and where the
+    workdir does not exist.
     """
-    directory, path = Path(workdir), metrics_path(workdir)
-    if not directory.is_dir():
-        raise UserError(f"{directory}: no such folder; give the --workdir of a study")
-    if not path.exists():
-        return []
-    data = _read(path)
-    return _rows(path, data[: _whole(data)])
+    if not Path(workdir).is_dir():
+        raise UserError(f"{workdir}: no such folder; give the --workdir of a study")
+    return _rows(metrics_path(workdir))
 
 
 def write_config(workdir: str | Path, record: Mapping[str, Any]) -> None:

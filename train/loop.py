@@ -32,7 +32,7 @@ from train.rows import best_in_words, is_finished, make_rows
 from train.step import Evaluation, Run, State
 from train.tasks import Task, check_ids
 from train.watch import Stop, Watchdog
-from train.workdir import Workdir, open_workdir
+from train.workdir import STACKS, Workdir, open_workdir
 
 
 def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False) -> int:
@@ -134,7 +134,7 @@ def _shared(plan: Plan, knob: str) -> Any:
 def _moved(workdir: Workdir, layout: Callable[[int], dict[str, Any]]) -> list[str]:
     """What to say where lanes began on other devices than they go on with."""
     return [
-        f"group {index} began on {began['lane_shards'] * began['data_shards']} devices of {began['platform']}"
+        f"group {index} began on {began['lane_shards'] * began['data_shards']} x {began['platform']}"
         f" ({began['order']}) and goes on with another layout: last bits may differ from an undisturbed run"
         for index, (lanes, began) in enumerate(zip(workdir.groups, workdir.record["layouts"], strict=True))
         if lanes and began != layout(len(lanes))
@@ -163,7 +163,7 @@ class Group:
         self._workdir, self._folder = workdir, cell_folder(workdir, cell.name)
         self._checkpoints = checkpoint_folder(workdir, cell.name, index)
         self._lanes = Lanes(run, lanes, devices)
-        self._watchdog = Watchdog(cell.run.patience)
+        self._watchdog = Watchdog(cell.run.patience, workdir / STACKS)
         self._memory = room(available(cell.run.memory_gb, devices), self._lanes.layout, len(devices))
 
     def train(self, log: MetricsLog, progress: Progress, stop: Stop, recorder: Recorder | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 
+from train.words import counted
 from train.workdir import PROFILE
 
 TOP = 20  # operations in the table
@@ -132,7 +133,7 @@ def table(ran: Sequence[Operation], updates: int, file: Path) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map("{:{}{}}".format, row, "<<<>>>", widths)).rstrip() for row in rows]
     title = (
-        f"profile of {updates} {'update' if updates == 1 else 'updates'}: {total / updates * 1e6:,.0f} us of operations"
+        f"profile of {counted(updates, 'update')}: {total / updates * 1e6:,.0f} us of operations"
         f" an update, summed over lanes and devices; the {len(rows) - 1} longest of {len(ran)}, each for one update"
     )
     kinds = {operation.kind: 0.0 for operation in ran}

@@ -7,6 +7,8 @@ from typing import Self
 
 from tqdm import tqdm
 
+from train.words import counted
+
 
 class Progress:
     """Updates done of all cells, as a tqdm bar or as one line an evaluation.
@@ -35,11 +37,10 @@ class Progress:
         self._group += 1
         self._cell = cell
         self._updates -= skipped
-        how = f"going on from step {skipped}/{steps}" if skipped else f"{steps} steps"
+        how = f"going on from step {skipped}/{steps}" if skipped else counted(steps, "step")
         if skipped or self._bar is None:
-            count = f"{lanes} {'lane' if lanes == 1 else 'lanes'}"
             wait = "" if compiled else "; compiling first"
-            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {count}{wait}")
+            self.say(f"[{self._group}/{self._groups}] {cell}  {how}, {counted(lanes, 'lane')}{wait}")
         if self._bar is not None:
             self._bar.total = self._updates
             self._bar.set_description(f"[{self._group}/{self._groups}] {cell}")

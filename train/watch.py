@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
 # A compiled program may take so many times longer than the slowest before it.
 PATIENCE_FACTOR = 30
+SPEAKING_SECONDS = 5.0  # to say why the process ends, before it is ended without a word
 
 
 class Stop:
@@ -46,37 +48,49 @@ class Stop:
 
 
 class Watchdog:
-    """Ends the process, with a line, all stacks and status 1, when a compiled program does not come back.
+    """Ends the process, with one line and status 1, when a call does not come back; all stacks go to a file.
 
     Seen with some versions of XLA on CPUs: a program waits for ever in its own thread pool. The study can be resumed.
+    From outside, a program that waits looks like one that compiles for long: the line names the remedies of both.
 
     Args:
       patience: seconds that any call may take, compilation included; beyond them, PATIENCE_FACTOR times the slowest
         call so far.
+      stacks: the file, made when it is needed; without it, or where it cannot be written, they go to standard error.
     """
 
-    def __init__(self, patience: float):
+    def __init__(self, patience: float, stacks: Path | None = None):
         self._patience = patience
+        self._stacks = stacks
         self._slowest = 0.0
 
-    @staticmethod
-    def _give_up(limit: float) -> None:
-        line = f"error: no answer from the device for {limit:g} s (run.patience); the same command goes on; stacks:\n"
-        os.write(2, line.encode())
+    def _give_up(self, limit: float) -> None:
+        try:
+            stacks, place = (self._stacks.open("w"), self._stacks) if self._stacks else (sys.__stderr__, "below")
+        except OSError as error:
+            stacks, place = sys.__stderr__, f"below, as {self._stacks} cannot be written ({error.strerror})"
+        line = (
+            f"error: no answer from the device for {limit:g} s; the same command goes on; if it was still compiling, or"
+            f" the machine was busy, add a larger --config.run.patience; stacks: {place}\n"
+        )
+        below_the_bar = b"\n" if os.isatty(2) else b""
+        os.write(2, below_the_bar + line.encode(errors="backslashreplace"))
+        faulthandler.dump_traceback(stacks or 2)
+        os._exit(1)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Around a call that blocks until the device is done."""
         limit = max(self._patience, PATIENCE_FACTOR * self._slowest)
-        words = threading.Timer(limit, self._give_up, [limit])
-        words.daemon = True
-        words.start()
-        # This is no thread of Python's: it can act while the interpreter is held. It leaves the other time to speak.
-        faulthandler.dump_traceback_later(limit + 1.0, exit=True, file=sys.__stderr__ or 2)
+        giving_up = threading.Timer(limit, self._give_up, [limit])
+        giving_up.daemon = True
+        giving_up.start()
+        # This is no thread of Python's: it can act while the interpreter is held, but it has no words.
+        faulthandler.dump_traceback_later(limit + SPEAKING_SECONDS, exit=True, file=sys.__stderr__ or 2)
         started = time.monotonic()
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-            words.cancel()
+            giving_up.cancel()
             self._slowest = max(self._slowest, time.monotonic() - started)

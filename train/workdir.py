@@ -17,10 +17,11 @@ from train.tasks import Task
 
 LOCK = ".lock"
 PROFILE = "profile"  # folder of what --profile records
+STACKS = "stacks.txt"  # where the threads of a process stood that run.patience ended
 REMOVING = ".removing"  # stands there while --overwrite removes a study
 HALF_WRITTEN = (f".{CONFIG}.tmp", f".{METRICS}.tmp")  # by a process that was killed
 # What a study leaves, --overwrite removes.
-CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", PROFILE, "report.html")
+CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", PROFILE, STACKS, "report.html")
 
 
 class Workdir:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from measurement import Row
 
+from train.words import counted
+
 SPREAD = "median ±half the distance between the quartiles; a/b: ratio within each round; all: mean over the sizes"
 
 DISTRIBUTIONS = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "keras", "joeynmt")
@@ -76,7 +78,9 @@ def machine() -> str:
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"{next(models, platform.processor() or platform.machine())}, {len(os.sched_getaffinity(0))} cores"
+    return (
+        f"{next(models, platform.processor() or platform.machine())}, {counted(len(os.sched_getaffinity(0)), 'core')}"
+    )
 
 
 def versions(python: str) -> str:

@@ -20,6 +20,7 @@ from measurement import Row, ratio, row
 from process import Contender, Measured, measure
 
 from train.errors import UserError
+from train.words import counted
 
 REPEATS = 9
 UPDATES = 40  # in a repeat
@@ -44,7 +45,7 @@ def suffixes(folder: Path) -> tuple[str, str]:
     """Of source and target, in alphabetical order. Raises UserError where the folder does not hold what is needed."""
     found = sorted(file.suffix[1:] for file in folder.glob("train.*"))
     if len(found) != 2:
-        raise UserError(f"{NEEDS}; {folder} has {len(found)} files train.*")
+        raise UserError(f"{NEEDS}; {folder} has {counted(len(found), 'file')} train.*")
     for split in ("dev", "test"):
         for suffix in found:
             if not (folder / f"{split}.{suffix}").is_file():

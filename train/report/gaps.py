@@ -10,6 +10,7 @@ from typing import Any
 
 from train.report.statistics import LaneResult, group_by, ordered, seeds_of_rates, varying
 from train.report.words import printable
+from train.words import counted
 
 LEAD = "these have fewer seeds or rates than the study:"
 LINES = 4
@@ -24,9 +25,9 @@ def _lack(lanes: Sequence[LaneResult], study: Sequence[LaneResult]) -> str:
     fewest, most = min(map(len, seeds.values())), max(map(len, seeds.values()))
     lacks = []
     if fewest < len(every_seed):
-        lacks.append(f"{fewest if fewest == most else f'{fewest} to {most}'} of {len(every_seed)} seeds")
+        lacks.append(f"{fewest if fewest == most else f'{fewest} to {most}'} of {counted(len(every_seed), 'seed')}")
     if len(seeds) < len(every_rate):
-        lacks.append(f"{len(seeds)} of {len(every_rate)} rates")
+        lacks.append(f"{len(seeds)} of {counted(len(every_rate), 'rate')}")
     return ", ".join(lacks)
 
 
@@ -82,5 +83,5 @@ def gaps(lanes: Sequence[LaneResult], study: Sequence[LaneResult]) -> tuple[str,
     lines = [f"{_name(box, axes, every)}: {lack}" for box, lack in boxes[:LINES]]
     more = sum(_size(box) for box, _ in boxes[LINES:])
     if more:
-        lines.append(f"and {more} more {'cell' if more == 1 else 'cells'}")
+        lines.append(f"and {counted(more, 'more cell')}")
     return (LEAD, *lines) if lines else ()

@@ -26,6 +26,7 @@ from train.report.statistics import (
 )
 from train.report.tables import headline_values, measured, number, parts
 from train.report.words import bounds, label, title_of
+from train.words import counted
 
 MARKS = (
     "Bars span the smallest to the largest seed; n/m beside a point: a mean over n of m lanes. × marks a cell whose "
@@ -88,9 +89,8 @@ def _header(workdir: Path, record: Mapping[str, Any], states: Sequence[Progress]
     lanes, finished, diverged = (
         sum(getattr(state, name) for state in states) for name in ("lanes", "finished", "diverged")
     )
-    cells = f"{len(states)} {'cell' if len(states) == 1 else 'cells'}"
-    runs = f"{lanes} training {'run' if lanes == 1 else 'runs'} (lanes)"
-    lead = f"{cells}, {runs}: {finished} finished, {diverged} diverged."
+    runs = f"{counted(len(states), 'cell')}, {counted(lanes, 'training run')} (lanes)"
+    lead = f"{runs}: {finished} finished, {diverged} diverged."
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())
     return f'<h1>{escape(workdir.resolve().name)}</h1><p class="lead">{lead}</p><dl>{rows}</dl>'
 

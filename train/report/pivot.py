@@ -24,6 +24,7 @@ from train.report.statistics import (
     varying,
 )
 from train.report.words import printable, title_of
+from train.words import counted
 
 BLEU_NOTE = (
     "BLEU 0 beside exact matches: BLEU counts runs of up to four tokens, so it is 0 where no output has four tokens, "
@@ -138,7 +139,7 @@ def _seed_notes(lanes: Sequence[LaneResult]) -> list[str]:
     cells = [seeds_of_rates(group) for group in group_by(lanes, lambda lane: lane.cell).values()]
     uneven = [seeds for seeds in cells if len(set(seeds.values())) > 1]
     apart = sum(not common_seeds(seeds) for seeds in uneven)
-    of = f"of {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+    of = f"of {counted(len(cells), 'cell')}"
     notes = []
     if len(uneven) > apart:
         notes.append(
@@ -172,7 +173,9 @@ def _notes(
             f"{count} {why}" for count, why in ((diverged, "diverged"), (waiting, f"no {split} row yet")) if count
         ]
         of = f" ({', '.join(reasons)})" if reasons else ""
-        notes.append(f"{incomplete} of {len(lanes)} lanes have no finite value{of}; (n/m): a mean over n of m lanes")
+        notes.append(
+            f"no finite value in {incomplete} of {counted(len(lanes), 'lane')}{of}; (n/m): a mean over n of m lanes"
+        )
     only_best = all(block.heading == BEST for block in blocks)
     if hidden_by_bleu(best_lanes(lanes, choosing_metric(lanes, value)) if only_best else lanes, value, split):
         notes.append(BLEU_NOTE)

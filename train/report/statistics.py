@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 
 from train.log import Row, axis_names
 from train.metrics import METRICS
+from train.words import counted
 
 # METRICS says it of what every evaluation measures; of the scores of decoded text, the error rate is one.
 LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if not metric.higher_is_better) | {"ter"}
@@ -111,7 +112,7 @@ def spread(values: Sequence[float | None], diverged: int = 0) -> Spread:
     reason = ""
     smallest = largest = None
     if not count:
-        reason = "no lane yet" if not lanes else f"no finite value in {lanes} {'lane' if lanes == 1 else 'lanes'}"
+        reason = "no lane yet" if not lanes else f"no finite value in {counted(lanes, 'lane')}"
         reason += f", {diverged} diverged" if diverged else ""
     else:
         smallest, largest = min(finite_values), max(finite_values)
@@ -255,7 +256,7 @@ def lanes_spread(lanes: Sequence[LaneResult], split: str, metric: str) -> Spread
     if result.finite or not waiting:
         return result
     diverged = f", {result.diverged} diverged" if result.diverged else ""
-    return replace(result, reason=f"no {split} row yet in {waiting} of {len(lanes)} lanes{diverged}")
+    return replace(result, reason=f"no {split} row yet in {waiting} of {counted(len(lanes), 'lane')}{diverged}")
 
 
 def varying(lanes: Sequence[LaneResult]) -> tuple[str, ...]:

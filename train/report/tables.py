@@ -28,6 +28,7 @@ from train.report.statistics import (
     ordered,
 )
 from train.report.words import PERCENT_POINTS, bounds, printable
+from train.words import counted
 
 
 def number(value: float | int | None, metric: str) -> str:
@@ -167,7 +168,7 @@ def _one_cell(lanes: Sequence[LaneResult], names: Sequence[str], value: str) -> 
         if steps:
             facts.append(f"{len(steps)} diverged, the first at step {min(steps)}")
         mark = "  (best rate on valid)" if lr == best and len(rates) > 1 else ""
-        lines.append(f"  lr {lr:g}, {len(group)} {'seed' if len(group) == 1 else 'seeds'}: {', '.join(facts)}{mark}")
+        lines.append(f"  lr {lr:g}, {counted(len(group), 'seed')}: {', '.join(facts)}{mark}")
     if any(hidden_by_bleu(lanes, name, split) for name in names):
         lines.append(BLEU_NOTE)
     return "\n".join(lines)

@@ -33,6 +33,7 @@ from train.text.scoring import Scorer
 from train.text.side import FILES, Side, read_sides, write_sides
 from train.text.tokenise import tokeniser
 from train.text.vocabulary import EOS, SPECIAL, Vocabulary
+from train.words import counted
 
 _SPLITS = ("valid", "test")
 _FEW_TOKENS = 2.0  # mean tokens of a line below which text was not split into words
@@ -74,7 +75,7 @@ def translations(lines: list[str], side: Side, tokens_nt: np.ndarray) -> list[st
     an id outside the vocabulary.
     """
     if len(tokens_nt) != len(lines):
-        raise ValueError(f"{len(tokens_nt)} rows of output for {len(lines)} lines")
+        raise ValueError(f"{len(tokens_nt)} rows of output for {counted(len(lines), 'line')}")
     return [text if line else "" for line, text in zip(lines, side.decode(tokens_nt), strict=True)]
 
 
@@ -116,8 +117,8 @@ class ParallelText:
         train, read_note, counts = self._kept(read["train"], cut.split)
         if batch_size > len(train.source):  # each batch would be padded, every time
             raise UserError(
-                f"run.batch_size = {batch_size:,} is above the {len(train.source):,} pairs that train has after"
-                f" skipping: give at most {len(train.source):,}, or more text"
+                f"run.batch_size = {batch_size:,} is above the {counted(len(train.source), 'pair')} that train has"
+                f" after skipping: give at most {len(train.source):,}, or more text"
             )
 
         if stored:
@@ -160,9 +161,9 @@ class ParallelText:
                 count.update(side)
         names = ", ".join(self._settings.train)
         note = (
-            f"train: {len(read.source):,} pairs read from {names}; {len(kept.source):,} used, {empty:,} skipped for an "
-            f"empty side, {long:,} for more than task.max_length={limit} tokens; longest source {longest[0]:,} tokens, "
-            f"longest target {longest[1]:,}"
+            f"train: {counted(len(read.source), 'pair')} read from {names}; {len(kept.source):,} used, {empty:,} "
+            f"skipped for an empty side, {long:,} for more tokens than task.max_length={limit}; longest source "
+            f"{counted(longest[0], 'token')}, longest target {longest[1]:,}"
         )
         if not kept.source:
             raise UserError(f"nothing to train on: {note}; give other text, or a larger task.max_length")
@@ -173,7 +174,7 @@ class ParallelText:
         if most_seen < least:
             raise UserError(
                 f"task.min_count = {least:,} leaves no {side} token: the most frequent of train stands there "
-                f"{most_seen:,} times; give at most {most_seen:,}"
+                f"{counted(most_seen, 'time')}; give at most {most_seen:,}"
             )
         return Vocabulary.build(counts, min_count=least, max_vocab=self._settings.max_vocab)
 
@@ -217,25 +218,25 @@ class ParallelText:
             return f"vocabularies as stored in {directory}: {sizes}"
         settings = self._settings
         most = f", {settings.max_vocab:,} at most" if settings.max_vocab else ""
-        return (
-            f"vocabularies of train, {settings.tokenizer} tokens seen {settings.min_count} times or more{most}: {sizes}"
-        )
+        seen = counted(settings.min_count, "time")
+        return f"vocabularies of train, {settings.tokenizer} tokens seen {seen} or more{most}: {sizes}"
 
     def _further_notes(self) -> list[str]:
         settings, buckets = self._settings, self._buckets
         widths = ", ".join(f"{s}x{t}" for s, t in buckets.shapes)
         notes = [
-            f"batches: {self.epoch_steps:,} an epoch, of at most {self._batch_size} pairs; source x target widths "
-            f"{widths}; {buckets.padding_share(self._source, self._target):.1%} padding"
+            f"batches: {self.epoch_steps:,} an epoch, of at most {counted(self._batch_size, 'pair')}; source x target "
+            f"widths {widths}; {buckets.padding_share(self._source, self._target):.1%} padding"
         ]
         for split, held in self._held.items():
             blank = sum(not line for line in held.pairs.source)
             bare = sum(bool(source) and not target for source, target in zip(*held.pairs, strict=True))
             notes.append(
-                f"{split}: {len(held.pairs.source):,} pairs, {int(held.in_train_n.sum()):,} with a source that also "
-                f"stands in train; unknown tokens {_unknown(held.source):.1%} of source, {_unknown(held.target):.1%} "
-                f"of target; {held.cut:,} lines cut to task.max_length={settings.max_length} tokens; {blank:,} blank "
-                f"sources, {bare:,} empty references"
+                f"{split}: {counted(len(held.pairs.source), 'pair')}, {int(held.in_train_n.sum()):,} with a source "
+                f"that also stands in train; unknown tokens {_unknown(held.source):.1%} of source, "
+                f"{_unknown(held.target):.1%} of target; {counted(held.cut, 'line')} cut to "
+                f"task.max_length={settings.max_length}; {counted(blank, 'blank source')}, "
+                f"{counted(bare, 'empty reference')}"
             )
         tokens = [float(side.length_n.mean()) - 1 for side in (self._source, self._target)]
         unknown = max(_unknown(self._held["valid"].source), _unknown(self._held["valid"].target))

@@ -28,6 +28,7 @@ from train.tasks.split import (
     evaluation_set,
     is_reserved,
 )
+from train.words import counted
 
 FEWEST_TO_SPLIT = 4096  # sequences of one length: about 64 of them for each evaluation set
 _PART = 1 << 16  # rows held at a time while a small space is counted through
@@ -106,12 +107,15 @@ class SymbolTask(ABC):
                 last = min(self._first_split - 1, self._high)
                 which = f"length {last} has" if last == self._low else f"lengths {self._low} to {last} have"
                 lines.append(
-                    f"{split}: {shared} of {size} sentences can also occur in training "
+                    f"{split}: {shared} of {counted(size, 'sentence')} can also occur in training "
                     f"({which} too few sequences to set some apart)"
                 )
             repeats = size - len(np.unique(content_nl, axis=0))
             if repeats:
-                lines.append(f"{split}: {repeats} of {size} sentences are repeats (too few sequences of their length)")
+                lines.append(
+                    f"{split}: {counted(repeats, 'repeat')} in {counted(size, 'sentence')} "
+                    "(too few sequences of their length)"
+                )
         return tuple(lines)
 
     def write(self, directory: Path) -> None:

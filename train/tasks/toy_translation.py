@@ -32,6 +32,7 @@ from train.tasks.split import (
     is_reserved,
 )
 from train.tasks.toy_grammar import SLOTS, grammar
+from train.words import counted
 
 _PART = 4096  # sentences drawn at a time in search of evaluation sentences
 _AMPLE = 4  # an evaluation set may ask for one in so many of the sentences set apart for it
@@ -53,15 +54,16 @@ class ToyTranslation:
         if not len(kept_k):
             raise UserError(
                 f"task.min_length={low}, task.max_length={high}: the sentences of toy_translation have "
-                f"{np.min(g.length_k)} to {np.max(g.length_k)} words"
+                f"{np.min(g.length_k)} to {counted(int(np.max(g.length_k)), 'word')}"
             )
         self._size = {"valid": settings.valid_size, "test": settings.test_size}
         sentences = sum(g.sentences_k[kept_k].tolist())
         for split, size in self._size.items():
             if sentences < _AMPLE * CLASSES * size:
                 raise UserError(
-                    f"task.{split}_size={size}: toy_translation has {sentences} sentences of {low} to {high} words, "
-                    f"enough for {sentences // (_AMPLE * CLASSES)} to be set apart; widen the lengths or ask for less"
+                    f"task.{split}_size={size}: toy_translation has {counted(sentences, 'sentence')} of {low} to "
+                    f"{counted(high, 'word')}, enough for {sentences // (_AMPLE * CLASSES)} to be set apart; "
+                    "widen the lengths or ask for less"
                 )
         self.source_vocab, self.target_vocab = len(g.source), len(g.target)
         self.max_target = int(np.max(g.width_k[kept_k])) + 1
@@ -104,11 +106,10 @@ class ToyTranslation:
         lines = []
         for split, size in self._size.items():
             denied = np.any(self._evaluation_sentences(split).target_bt == self._grammar.masen, axis=1)
-            lines.append(f"{split}: {np.sum(denied)} of {size} sentences end in masen")
+            lines.append(f"{split}: masen ends {np.sum(denied)} of {counted(size, 'sentence')}")
         if self._longest_asked >= self._source_width:
-            lines.append(
-                f"task.max_length={self._longest_asked}: the longest sentence has {self._source_width - 1} words"
-            )
+            longest = counted(self._source_width - 1, "word")
+            lines.append(f"task.max_length={self._longest_asked}: the longest sentence has {longest}")
         return tuple(lines)
 
     def write(self, directory: Path) -> None:
@@ -120,7 +121,7 @@ class ToyTranslation:
         """negation_accuracy: share of sentences whose last word, masu or masen, is the right one."""
         expected = _last_words(self._evaluation_sentences(split).target_bt)
         if len(tokens_nt) != len(expected):
-            raise ValueError(f"{len(tokens_nt)} rows of output for the {len(expected)} sentences of {split}")
+            raise ValueError(f"{len(tokens_nt)} rows of output for {counted(len(expected), 'sentence')} of {split}")
         return {"negation_accuracy": float(np.mean(_last_words(tokens_nt) == expected))}
 
     def lines(self, split: str, tokens_nt: Ids) -> list[str] | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from train.errors import UserError
+from train.words import counted
 
 _GZIP = b"\x1f\x8b"  # the first bytes of what gzip packed
 
@@ -126,7 +127,7 @@ def read_pairs(paths: Sequence[str], knob: str) -> Pairs:
     source, target = (clean(_lines(path, knob)) for path in paths)
     if len(source) != len(target):
         raise UserError(
-            f"{knob}: {paths[0]} has {len(source):,} lines and {paths[1]} has {len(target):,}; "
+            f"{knob}: {paths[0]} has {counted(len(source), 'line')} and {paths[1]} has {len(target):,}; "
             "line i of one must translate line i of the other"
         )
     return Pairs(source, target)
