@@ -1,5 +1,6 @@
 """What `make` says where PYTHON cannot make the environment."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,10 @@ def refused(tmp_path):
     """The line with which a target is refused; nothing may have been made."""
 
     def make(target: str, python: str) -> str:
-        command = ["make", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}", *target.split()]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        command = ["make", "--always-make", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}", *target.split()]
+        # These tests are run by make themselves: its flags and variables are not meant for the make under test.
+        env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
         line, *rest = done.stderr.splitlines()
         assert (done.returncode, done.stdout) == (2, "")
         assert [end.startswith("make: ***") for end in rest] == [True]
