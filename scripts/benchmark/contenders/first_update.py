@@ -14,7 +14,7 @@ from train.__main__ import run
 from train.pace import Pace
 
 
-def tell(*_: Any) -> None:
+def tell(*_: Any, **__: Any) -> None:
     """Takes the place of the function that the loop calls as soon as a chunk is done; the first chunk is one update."""
     print(json.dumps({"monotonic": time.monotonic(), "cpu": time.process_time()}), file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
