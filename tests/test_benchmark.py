@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -336,3 +337,20 @@ def test_scores_measured_once(tmp_path, subprocess_environment):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert {row["contender"] for row in rows if row["quantity"] == "score"} == {"blocked", "plain", "dot", "scaled_dot"}
     assert all(row["value"] > 0 for row in rows if row["unit"] == "ms")
+
+
+@pytest.mark.slow
+def test_the_first_update_is_told_and_ends_the_process(tmp_path, subprocess_environment):
+    script = BENCHMARK / "contenders" / "first_update.py"
+    arguments = [f"--config={ROOT / 'configs' / 'smoke.py'}", "--only=score=dot", f"--workdir={tmp_path / 'study'}"]
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        env=subprocess_environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    (told,) = (json.loads(line) for line in done.stderr.splitlines() if line.startswith("{"))
+    assert 0 < told["cpu"] < 100

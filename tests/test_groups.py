@@ -113,7 +113,7 @@ def test_a_lane_that_does_not_fit_is_refused_before_anything_is_written_or_remov
 
 
 def test_lanes_of_a_later_launch_are_grouped_by_its_limit(tmp_path, together, monkeypatch):
-    monkeypatch.setattr(train.loop.Group, "train", lambda *arguments: None)
+    monkeypatch.setattr(train.loop.Group, "train", lambda *arguments, **keywords: None)
     assert study(tmp_path / "s", limit(2), "lanes.lr=1e-3,") == 0
     assert study(tmp_path / "s", limit(1), "lanes.lr=1e-3,1e-2") == 0
     assert groups(tmp_path / "s") == [0, 0, 1, 2]
@@ -174,20 +174,22 @@ def test_while_a_cell_trains_the_next_one_compiles_and_only_the_next(tmp_path, m
 
         return [functools.partial(compile_one, name) for name in ("first", "second")]
 
-    def watched(group, *args):
+    def watched(group, *args, **keywords):
+        trained(group, *args, **keywords)
         assert compiled.wait(60)
-        trained(group, *args)
         events.append(("trained", group._cell.name))
 
     monkeypatch.setattr(train.loop.Group, "programs", programs)
     monkeypatch.setattr(train.loop.Group, "train", watched)
     assert study(tmp_path / "study", score="additive,dot") == 0
     assert events == [
-        ("second", "score=additive"),  # the first is needed at once
+        ("second", "score=additive"),  # it has the first by now
         ("first", "score=additive"),
         ("first", "score=dot"),
         ("second", "score=dot"),
         ("trained", "score=additive"),
+        ("second", "score=dot"),
+        ("first", "score=dot"),
         ("trained", "score=dot"),
     ]
 
@@ -197,12 +199,12 @@ def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch
     counts = []
     trained = train.loop.Group.train
 
-    def watched(group, *args):
+    def watched(group, *args, **keywords):
         for compile_one in group.programs():
             compile_one()
         compiled = group._lanes._programs._compiled
         before = set(compiled)
-        trained(group, *args)
+        trained(group, *args, **keywords)
         counts.append((len(before), len(compiled)))
 
     monkeypatch.setattr(train.loop.Group, "train", watched)
@@ -220,7 +222,8 @@ def test_what_waits_to_be_compiled_when_a_study_ends_early_is_dropped(tmp_path, 
     begun, go_on = threading.Event(), threading.Event()
     compiled = []
 
-    def fail(group, *arguments):
+    def fail(group, *arguments, **keywords):
+        keywords["begun"]()
         assert begun.wait(60)
         raise UserError("the disk is full")
 

@@ -9,13 +9,12 @@ import numpy as np
 from jax.stages import Compiled
 
 from train.lanes import Lanes
+from train.memory import SHAPES
 from train.pace import Pace
 from train.plan import Cell
 from train.step import State
 from train.tasks import PAD, Batch, Task, check_ids
 from train.watch import Watchdog
-
-AHEAD = 1000  # updates whose shapes are looked at, to compile what they need before
 
 
 class Chunk(NamedTuple):
@@ -73,7 +72,7 @@ class Updates:
     def shapes(self) -> list[Batch]:
         """Shapes of the batches of chunks that are still to come, each once, in their order."""
         run, (seeds, longest, rows, _) = self._run, self.pending.batches.source_bs.shape
-        widths = dict.fromkeys(self._task.shape(step) for step in range(self.step, min(run.steps, self.step + AHEAD)))
+        widths = dict.fromkeys(self._task.shape(step) for step in range(self.step, min(run.steps, self.step + SHAPES)))
 
         def numbers(width: int) -> Any:
             return jax.ShapeDtypeStruct((seeds, longest, rows, width), np.int32)

@@ -4,8 +4,7 @@ import contextlib
 import functools
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import jax
 import numpy as np
 from jax.stages import Compiled
 
+from train.ahead import Ahead, in_background
 from train.cells import cell_folder, checkpoint_folder, make_runs, make_tasks
 from train.checkpoint import Checkpoints
 from train.chunks import Updates
@@ -67,7 +67,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
         with (
             MetricsLog(workdir.path) as log,
             Progress(len(todo), updates) as progress,
-            _in_background() as ahead,
+            in_background() as ahead,
             Stop() as stop,
         ):
             for line in notes(tasks[cell.name] for cell, _, _ in todo):
@@ -79,13 +79,12 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
                 for cell, index, lanes in todo
             )
             following = next(groups, None)
-            if following and not profile:
-                ahead(reversed(following.programs()))  # training itself begins with the first
             while following:
                 group, following = following, next(groups, None)
-                if following and not profile:
-                    ahead(following.programs())
-                group.train(log, progress, stop, Recorder(workdir.path) if profile else None)
+                if profile:
+                    group.train(log, progress, stop, recorder=Recorder(workdir.path))
+                else:
+                    group.train(log, progress, stop, begun=functools.partial(_compile, ahead, group, following))
                 profile = False
                 if stop.signal:
                     progress.say(f"stopped and saved in {workdir.path}; the same command goes on from there")
@@ -95,22 +94,11 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
     return 0
 
 
-@contextlib.contextmanager
-def _in_background() -> Iterator[Callable[[Iterable[Callable[[], Compiled]]], None]]:
-    """A function that has programs compiled while others run: on 2 cores too a gain. What waits at the end is dropped.
-
-    An error of compiling comes again where the program is called.
-    """
-    pool = ThreadPoolExecutor(1)
-
-    def compile_all(programs: Iterable[Callable[[], Compiled]]) -> None:
-        for program in programs:
-            pool.submit(program)
-
-    try:
-        yield compile_all
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+def _compile(ahead: Ahead, group: "Group", following: "Group | None") -> None:
+    """Of a group that has begun what it will call last: the rest it compiles itself. Then all of the next group."""
+    ahead(reversed(group.programs()))
+    if following:
+        ahead(following.programs())
 
 
 def _layout(plan: Plan, lanes: int, devices: Sequence[jax.Device]) -> Layout:
@@ -166,10 +154,18 @@ class Group:
         self._watchdog = Watchdog(cell.run.patience, workdir / STACKS)
         self._memory = room(available(cell.run.memory_gb, devices), self._lanes.layout, len(devices))
 
-    def train(self, log: MetricsLog, progress: Progress, stop: Stop, recorder: Recorder | None = None) -> None:
+    def train(
+        self,
+        log: MetricsLog,
+        progress: Progress,
+        stop: Stop,
+        recorder: Recorder | None = None,
+        begun: Callable[[], None] | None = None,
+    ) -> None:
         """Make the updates, evaluations and checkpoints that are still missing, then test; or stop on a signal.
 
         Rows of an evaluation are on disk before the checkpoint that follows it: what is resumed writes each row once.
+        begun: called after the first updates. To compile more at once would only delay these.
         """
         checkpoints = Checkpoints(self._checkpoints)
         self._task.write(self._folder)
@@ -187,6 +183,9 @@ class Group:
                 state = updates.make(state, functools.partial(self._say_memory, progress))
             step = updates.step
             progress.advance(chunk.updates)
+            if begun:
+                begun()
+                begun = None
             if recorder and recorder.updates:
                 progress.say(recorder.table(self._lanes.program(chunk.batches).as_text() or ""))
                 recorder = None

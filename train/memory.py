@@ -27,7 +27,7 @@ GB = 1e9
 FLOAT = 4  # bytes; of a 16-bit dtype too, whose sums and gradients are float32
 SHARE = 0.8  # of what a device has, where no limit is given: the rest is for checkpoints on their way and for others
 OVERESTIMATE = 5.0  # of an update's temporaries, beside what XLA allots: 3 for a large vocabulary, 7 for short updates
-SHAPES = 1000  # updates whose batches are looked at for the widest
+SHAPES = 1000  # updates whose batches are looked at for their shapes
 
 
 class Need(NamedTuple):
