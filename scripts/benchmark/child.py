@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,9 +23,9 @@ class Lost(Exception):
 
 
 class Child:
-    """One process of a contender."""
+    """One process of a contender. `environment` is added to that of this process."""
 
-    def __init__(self, file: str, spec: dict[str, Any], python: str):
+    def __init__(self, file: str, spec: dict[str, Any], python: str, environment: Mapping[str, str]):
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._pending = b""
         try:
@@ -36,7 +37,7 @@ class Child:
                 bufsize=0,
                 start_new_session=True,
                 # Everything is measured on the CPU, whatever else there is.
-                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                env={**os.environ, **environment, "JAX_PLATFORMS": "cpu"},
             )
         except OSError as error:
             self._errors.close()

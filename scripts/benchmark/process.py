@@ -4,7 +4,7 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from child import Answer, Child, Lost
@@ -18,12 +18,14 @@ class Contender(NamedTuple):
     """Who measures: contenders/<file>.py, one process for each spec. Several processes of one contender work at once.
 
     python: the interpreter; that of this process unless the contender lives in another environment.
+    environment: added to that of this process.
     """
 
     name: str
     file: str
     specs: tuple[dict[str, Any], ...]
     python: str = sys.executable
+    environment: Mapping[str, str] = {}
 
 
 @functools.cache  # once each, at however many sizes
@@ -64,12 +66,12 @@ def _started(contenders: Sequence[Contender], limit: float, out: Measured) -> It
     """Processes by contender, made ready one after another."""
     with contextlib.ExitStack() as stack:
         running: dict[str, list[Child]] = {}
-        for name, file, specs, python in contenders:
+        for name, file, specs, python, environment in contenders:
             children: list[Child] = []
             ready: list[Answer] = []
             try:
                 for spec in specs:
-                    children.append(stack.enter_context(Child(file, spec, python)))
+                    children.append(stack.enter_context(Child(file, spec, python, environment)))
                     ready.append(children[-1].answer(limit))
                 running[name], out.rounds[name], out.ready[name] = children, [], ready
             except Lost as error:

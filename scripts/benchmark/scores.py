@@ -6,7 +6,8 @@ softmax, weighted sum of values of width d_k, with gradients by query, key and v
 is jax.nn.dot_product_attention (`jax_unscaled`: with scale 1, beside `dot`), `flax_attention` that of flax.linen,
 `keras` AdditiveAttention of Keras on JAX, `pytorch` scaled_dot_product_attention of PyTorch. Batch 8 (4 at the largest
 size), one head, float32, on one core, which is what a lane has, and on all. XLA counts the operations of a loop's body
-once: those of `blocked` are too few.
+once: those of `blocked` are too few. Every process keeps the memory that programs give back, as training does where
+they are large (train/allocator.py): otherwise the system's zeroing of new pages is half of the time at length 512.
 """
 
 import os
@@ -20,6 +21,7 @@ from process import Contender, Measured, measure
 
 WIDTHS = (16, 64, 256, 512)  # d_k
 LENGTHS = (20, 64, 128, 512)
+KEPT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}  # of glibc
 REPEATS = 9
 REPEAT_SECONDS = 0.02  # calls are repeated to last so long at least
 SECONDS = 30.0  # at one size and number of cores: about three for each function
@@ -39,9 +41,9 @@ RATIOS = {
 def contenders(spec: dict[str, Any], bench_python: str) -> list[Contender]:
     """Everything in JAX shares one process."""
     return [
-        Contender("jax", "jax_scores", (spec,)),
-        Contender("keras", "keras_additive", (spec,), bench_python),
-        Contender("pytorch", "torch_scores", (spec,), bench_python),
+        Contender("jax", "jax_scores", (spec,), environment=KEPT),
+        Contender("keras", "keras_additive", (spec,), bench_python, KEPT),
+        Contender("pytorch", "torch_scores", (spec,), bench_python, KEPT),
     ]
 
 

@@ -133,7 +133,7 @@ def prepare(spec: dict[str, Any]) -> Prepared:
     shifts = itertools.cycle(range(len(calls)))
 
     def timed(name: str) -> float:
-        calls[name]()  # the function before may still be giving back its memory
+        calls[name]()  # the function before left the caches to itself
         return seconds_of(calls[name], counts[name]) / counts[name]
 
     def repeat() -> dict[str, float]:
