@@ -1,11 +1,9 @@
 """Statistics over seeds: hand-computed numbers, SciPy's interval, the best rate chosen where it may be chosen."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from scipy import stats
 
 from train.log import Row
 from train.metrics import METRICS
@@ -18,7 +16,6 @@ from train.report.statistics import (
     lanes_spread,
     ordered,
     progress,
-    spread,
     varying,
 )
 
@@ -48,45 +45,6 @@ def lane_rows(
         end = {"step": len(valid), "split": "test", metric: test, "best_step": best or None, "diverged_at": diverged}
         rows.append({**start, **end})
     return rows
-
-
-def test_spread_of_hand_computed_numbers() -> None:
-    result = spread([1.0, 2.0, 6.0])
-    assert (result.mean, result.minimum, result.maximum, result.half_spread) == (3.0, 1.0, 6.0, 2.5)
-    assert result.sd == pytest.approx(math.sqrt(7), rel=1e-12)
-    # t(0.975, 2) = 4.302653
-    assert result.low == pytest.approx(3 - 4.302653 * math.sqrt(7 / 3), rel=1e-6)
-    assert (result.lanes, result.finite, result.reason) == (3, 3, "")
-
-
-@pytest.mark.parametrize("values", [[0.1, 0.4], [0.9, 0.91, 0.87, 0.3, 0.5], [3.0, 3.0, 3.0]])
-def test_interval_is_scipys(values: list[float]) -> None:
-    result = spread(values)
-    scale = stats.sem(values)
-    expected = stats.t.interval(0.95, len(values) - 1, loc=result.mean, scale=scale) if scale else (result.mean,) * 2
-    assert (result.low, result.high) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("values", "diverged", "reason"),
-    [
-        ([], 0, "no lane yet"),
-        ([None, None], 2, "no finite value in 2 lanes, 2 diverged"),
-        ([math.nan], 0, "no finite value in 1 lane"),
-        ([0.5], 0, "one finite lane: no interval"),
-        ([0.5, None, math.inf], 1, "one finite lane: no interval"),
-        ([1.7e308, 1.7e308], 0, "too large to average"),
-    ],
-)
-def test_what_cannot_be_computed_has_a_reason(values: list[float | None], diverged: int, reason: str) -> None:
-    result = spread(values, diverged)
-    assert result.reason == reason
-    assert (result.low, result.high, result.sd if len(values) < 2 else None) == (None, None, None)
-
-
-def test_a_mean_never_leaves_its_values() -> None:
-    result = spread([0.1, 0.1, 0.1])
-    assert result.mean == 0.1
 
 
 def test_the_best_rate_is_chosen_on_valid_and_reported_on_test() -> None:

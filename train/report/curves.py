@@ -10,7 +10,8 @@ import numpy as np
 from train.log import Row
 from train.report.axes import is_number, title_lines
 from train.report.charts import Layout, facets, finish, layout, series_encodings
-from train.report.statistics import LaneResult, best_lanes, choosing_metric, finite
+from train.report.intervals import finite
+from train.report.statistics import LaneResult, best_lanes, choosing_metric
 from train.report.words import SHARE, bounds, printable, title_of
 
 CURVE_POINTS = 6000

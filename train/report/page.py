@@ -10,12 +10,12 @@ from train.errors import UserError
 from train.log import Row, metrics_path, read_config, read_rows
 from train.report.charts import fixed_rates, headline, layout
 from train.report.curves import curves
+from train.report.intervals import Spread
 from train.report.markup import POLICY, STYLE, Figures, escape, escape_block, grid
 from train.report.pivot import BEST, Block, Table, default_layout, pivot
 from train.report.statistics import (
     LaneResult,
     Progress,
-    Spread,
     best_rate,
     choosing_metric,
     group_by,

@@ -10,10 +10,10 @@ from typing import Any
 
 from train.errors import UserError
 from train.report.gaps import gaps
+from train.report.intervals import Spread
 from train.report.statistics import (
     LOWER_IS_BETTER,
     LaneResult,
-    Spread,
     best_lanes,
     choosing_metric,
     common_seeds,
@@ -34,6 +34,7 @@ BLEU_NOTE = (
 # Plain numbers a table can show in place of `mean ± half the spread over seeds`.
 STATISTICS: dict[str, Callable[[Spread], float | int | None]] = {
     "mean": lambda spread: spread.mean,
+    "iqm": lambda spread: spread.iqm,
     "sd": lambda spread: spread.sd,
     "low": lambda spread: spread.low,
     "high": lambda spread: spread.high,

@@ -1,4 +1,4 @@
-"""Numbers over the seeds of a cell: which rate is best, how far the seeds lie apart. Small pure functions over rows.
+"""The lanes of a study as the log tells them, and which rate of a cell is best. Small pure functions over rows.
 
 The rules, which every table and chart states:
 
@@ -17,47 +17,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import numpy as np
-from scipy.special import stdtrit
-
 from train.log import Row, axis_names
 from train.metrics import METRICS
+from train.report.intervals import Spread, finite, spread
 from train.words import counted
 
 # METRICS says it of what every evaluation measures; of the scores of decoded text, the error rate is one.
 LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if not metric.higher_is_better) | {"ter"}
-CONFIDENCE = 0.95
+COUNTS = {"token_accuracy": "target_tokens", "sequence_accuracy": "sequences"}  # fields of a row
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Statistics over the lanes of one cell at one rate, which differ in their seed only."""
-
-    lanes: int
-    finite: int
-    diverged: int
-    mean: float | None
-    sd: float | None  # of a sample: divides by n - 1
-    low: float | None  # 95 % t interval of the mean
-    high: float | None
-    minimum: float | None
-    maximum: float | None
-    reason: str  # why a number above is None; empty where none is
-
-    @property
-    def half_spread(self) -> float | None:
-        """Half the distance from the smallest to the largest seed; None for fewer than two finite lanes."""
-        if self.finite < 2 or self.minimum is None or self.maximum is None:
-            return None
-        return (self.maximum - self.minimum) / 2
-
-    @property
-    def lost(self) -> bool:
-        """Whether there is no value and every lane diverged, so that none is to be waited for."""
-        return not self.finite and 0 < self.lanes == self.diverged
 
 
 @dataclass(frozen=True)
@@ -83,17 +53,14 @@ class LaneResult:
         row = self.counting.get(split, {})
         return finite(row.get(metric)) if row.get("best_step", 1) else None
 
+    def count(self, split: str, metric: str) -> float | None:
+        """Of how many tokens or sentences an accuracy is a share, or None where the log does not say."""
+        return finite(self.counting.get(split, {}).get(COUNTS.get(metric, "")))
+
     @property
     def finished(self) -> bool:
         """Whether the lane reached its end: `test` is evaluated once, there."""
         return "test" in self.counting
-
-
-def finite(value: Any) -> float | None:
-    """The value as a finite float, or None where it is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
 
 
 def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -102,34 +69,6 @@ def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def spread(values: Sequence[float | None], diverged: int = 0) -> Spread:
-    """Mean, sample sd, 95 % t interval, extremes of the finite values, and the reason for what is missing."""
-    finite_values = [value for value in map(finite, values) if value is not None]
-    lanes, count = len(values), len(finite_values)
-    mean = sd = low = high = None
-    reason = ""
-    smallest = largest = None
-    if not count:
-        reason = "no lane yet" if not lanes else f"no finite value in {counted(lanes, 'lane')}"
-        reason += f", {diverged} diverged" if diverged else ""
-    else:
-        smallest, largest = min(finite_values), max(finite_values)
-        with np.errstate(over="ignore", invalid="ignore"):
-            array = np.asarray(finite_values, dtype=np.float64)
-            mean = finite(float(array.mean()))
-            if count > 1:
-                sd = finite(float(array.std(ddof=1)))
-        if mean is not None:
-            # The rounding of a sum may step over the largest value by its last bit.
-            mean = min(max(mean, smallest), largest)
-        if mean is not None and sd is not None:
-            half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(count)
-            low, high = finite(mean - half), finite(mean + half)
-        else:
-            reason = "one finite lane: no interval" if count == 1 else "too large to average"
-    return Spread(lanes, count, diverged, mean, sd, low, high, smallest, largest, reason)
 
 
 def _best_step(valid: Sequence[Row]) -> int | None:
@@ -249,9 +188,18 @@ def best_lanes(lanes: Sequence[LaneResult], metric: str) -> list[LaneResult]:
     return chosen
 
 
+def smallest_count(lanes: Sequence[LaneResult], split: str, metric: str) -> float | None:
+    """Of how many tokens or sentences an accuracy is a share; None where a lane that has a value does not say."""
+    counts = [lane.count(split, metric) for lane in lanes if lane.value(split, metric) is not None]
+    known = [count for count in counts if count]
+    return min(known) if known and len(known) == len(counts) else None
+
+
 def lanes_spread(lanes: Sequence[LaneResult], split: str, metric: str) -> Spread:
     """The spread of a metric over lanes. Where there is no value and lanes wait for their row, the reason says so."""
-    result = spread([lane.value(split, metric) for lane in lanes], sum(lane.diverged_at is not None for lane in lanes))
+    diverged_lanes = sum(lane.diverged_at is not None for lane in lanes)
+    values = [lane.value(split, metric) for lane in lanes]
+    result = spread(values, diverged_lanes, metric=metric, count=smallest_count(lanes, split, metric))
     waiting = sum(split not in lane.counting and lane.diverged_at is None for lane in lanes)
     if result.finite or not waiting:
         return result

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from train.log import Row, metric_names
+from train.report.intervals import finite
 from train.report.pivot import (
     BEST,
     BLEU_NOTE,
@@ -22,7 +23,6 @@ from train.report.statistics import (
     LaneResult,
     best_rate,
     choosing_metric,
-    finite,
     lane_results,
     lanes_spread,
     ordered,
