@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from train.report.comparisons import BETTER, LEVEL, WORSE, Difference, difference, verdicts
 from train.report.intervals import PLAIN, Array, Scale, log_odds, t_interval
 
 STUDIES = 20_000
@@ -77,4 +78,73 @@ def test_coverage_of_the_interval(
 ) -> None:
     share = coverage(draw, scale, seeds)
     print(f"{name}, {seeds} seeds: {100 * share:.1f} %")
+    assert lowest - ERROR <= share <= highest + ERROR
+
+
+def exchangeable(draw: Draw, random: np.random.Generator, seeds: int) -> list[Difference]:
+    """A study in which the score makes no difference: three scores, four d_k, each at the best of three rates."""
+    rates = draw(random, (4, 3, 3, seeds))
+    best = rates.mean(-1).argmax(-1)  # chosen on the values that are reported: with all the luck there can be
+    values = np.take_along_axis(rates, best[..., None, None], axis=2)[:, :, 0]
+    pairs = [(at[one], at[other]) for at in values for one, other in ((0, 2), (1, 2), (1, 0))]
+    return [difference(a.tolist(), b.tolist(), margin=0.01, step=1 / COUNT) for a, b in pairs]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5, 10, 20])
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [("normal", normal), ("0.2 % wrong, width 1", near_one(0.002)), ("1 seed in 10 fails", some_fail)],
+)
+def test_a_study_without_a_difference_has_none_in_95_of_100(name: str, draw: Draw, seeds: int) -> None:
+    random = np.random.default_rng(seeds)
+    studies = 1000
+    false = 0
+    for _ in range(studies):
+        found = verdicts(exchangeable(draw, random, seeds), lower_is_better=False)
+        false += any(verdict.word in (BETTER, WORSE) for verdict in found)
+    print(f"{name}, {seeds} seeds: better or worse in {100 * false / studies:.1f} % of the studies")
+    assert false / studies <= LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / studies)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [5, 10, 20])
+def test_a_difference_of_the_margin_is_no_equivalence(seeds: int) -> None:
+    random = np.random.default_rng(seeds)
+    studies = 1000
+    false = 0
+    for _ in range(studies):
+        values = random.normal(0.5, 0.003, (12, 2, seeds))
+        pairs = [difference((one + 0.01).tolist(), other.tolist(), margin=0.01) for one, other in values]
+        found = [verdict.equivalent for verdict in verdicts(pairs, lower_is_better=False)]
+        false += any(p is not None and p <= LEVEL for p in found)
+    print(f"{seeds} seeds: equivalence at the level in {100 * false / studies:.1f} % of the studies")
+    assert false / studies <= LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / studies)
+
+
+def steady(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return 0.95 + 0.0005 * random.standard_normal(shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [5, 10, 20])
+@pytest.mark.parametrize(
+    ("name", "first", "second", "lowest", "highest"),
+    [
+        ("both normal", normal, normal, 0.945, 0.955),
+        ("both 0.5 % wrong, width 0.5", near_one(0.005, 0.5), near_one(0.005, 0.5), 0.945, 0.965),
+        # Differences of the same skewed values lie alike around 0 with long tails: never too narrow.
+        ("both 0.2 % wrong, width 1", near_one(0.002), near_one(0.002), 0.95, 0.98),
+        # The mean of skewed values beside a score whose seeds agree: too narrow, as for the mean alone.
+        ("0.2 % wrong, width 1, and a steady score", near_one(0.002), steady, 0.8, 0.9),
+    ],
+)
+def test_coverage_of_the_interval_of_a_difference(
+    name: str, first: Draw, second: Draw, lowest: float, highest: float, seeds: int
+) -> None:
+    random = np.random.default_rng(seeds)
+    centre = first(random, (2_000_000,)).mean() - second(random, (2_000_000,)).mean()
+    low, _, high = t_interval(first(random, (STUDIES, seeds)) - second(random, (STUDIES, seeds)), PLAIN)
+    share = np.mean((low <= centre) & (centre <= high))
+    print(f"difference, {name}, {seeds} seeds: {100 * share:.1f} %")
     assert lowest - ERROR <= share <= highest + ERROR

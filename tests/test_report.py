@@ -239,7 +239,7 @@ def with_accuracies(*test: float) -> list[Row]:
 def test_an_interval_stays_in_the_range_of_its_metric() -> None:
     counted = with_accuracies(0.05, 0.9, 0.95)
     text = read(render(Path("study"), study_record(counted), counted)).text
-    assert "0.001 to 1.000" in text
+    assert "e-04 to 1.000" in text
     assert "clipped" not in text
     wide = [{field: value for field, value in row.items() if field != "target_tokens"} for row in counted]
     text = read(render(Path("study"), study_record(wide), wide)).text
