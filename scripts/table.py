@@ -2,19 +2,22 @@
 
 python scripts/table.py runs/dk_study
 python scripts/table.py runs/dk_study --value=sequence_accuracy --statistic=best
+python scripts/table.py runs/dk_study --verdicts
 python scripts/table.py runs/dk_study --rows=lr --columns=score --statistic=sd --csv --output=table.csv
 """
 
 import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from train.errors import UserError, exit_status
 from train.log import read_config, read_rows
-from train.report.pivot import STATISTICS, VIEWS, default_layout, pivot
-from train.report.statistics import lane_results
+from train.report.pivot import STATISTICS, VIEWS, default_layout, lanes_at, pivot
+from train.report.statistics import LaneResult, lane_results
 from train.report.tables import headline_values, measured, to_csv, to_text
+from train.report.verdict_table import verdict_csv, verdict_text
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -33,6 +36,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "both (default); any other: that number, at the best rate and at each rate",
     )
     parser.add_argument("--lr", type=float, help="this learning rate only")
+    parser.add_argument(
+        "--verdicts",
+        action="store_true",
+        help="compare the scores at each d_k, at their best rates or at --lr: differences, tests, verdicts",
+    )
     parser.add_argument("--csv", action="store_true", help="CSV with full digits")
     parser.add_argument("--output", type=Path, help="write to this file and print its path")
     return parser.parse_args(arguments)
@@ -49,6 +57,8 @@ def table(options: argparse.Namespace) -> str:
     value = options.value or headline_values(rows)[0]
     if options.value is not None and names and value not in names:
         raise UserError(f"--value={value}: the log has no such metric; it has {', '.join(sorted(names))}")
+    if options.verdicts:
+        return verdict_table(options, lanes, value)
     along, across = default_layout(lanes)
     if options.rows is not None and options.rows == options.columns:
         raise UserError(f"--rows={options.rows} --columns={options.columns}: rows and columns must differ")
@@ -62,6 +72,20 @@ def table(options: argparse.Namespace) -> str:
     if options.csv:
         return to_csv(tables)
     return to_text(tables, shutil.get_terminal_size((120, 24)).columns) + "\n"
+
+
+def verdict_table(options: argparse.Namespace, lanes: Sequence[LaneResult], value: str) -> str:
+    """The comparisons asked for. Raises UserError for a flag that arranges tables, and for a rate nobody trained at."""
+    for flag, given in (("--rows", options.rows), ("--columns", options.columns)):
+        if given is not None:
+            raise UserError(f"{flag}={given}: it arranges a table; leave it out with --verdicts")
+    if options.statistic != "both":
+        raise UserError(f"--statistic={options.statistic}: it chooses a number; leave it out with --verdicts")
+    if options.lr is not None:
+        lanes = lanes_at(lanes, options.lr)
+    if options.csv:
+        return verdict_csv(lanes, value, options.split)
+    return verdict_text(lanes, value, options.split, shutil.get_terminal_size((120, 24)).columns) + "\n"
 
 
 def run(options: argparse.Namespace) -> int:

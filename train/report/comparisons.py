@@ -72,6 +72,11 @@ def _signs(seeds: int) -> NDArray[np.float64]:
     return np.random.default_rng(0).choice((1.0, -1.0), size=(DRAWN, seeds))
 
 
+def shown_effect(seeds: int, comparisons: int) -> float:
+    """The effect from which on the t test rejects the first of so many comparisons at LEVEL, after Holm."""
+    return float(stdtrit(seeds - 1, 1 - LEVEL / comparisons / 2)) / math.sqrt(seeds)
+
+
 def sign_flip(differences: Sequence[float]) -> float:
     """Two-sided p of a mean of differences that lie alike around 0: the share of signs that take it as far from 0.
 

@@ -183,6 +183,15 @@ def _notes(
     return tuple(notes)
 
 
+def lanes_at(lanes: Sequence[LaneResult], lr: float) -> list[LaneResult]:
+    """The lanes of one learning rate. Raises UserError where there is none."""
+    found = [lane for lane in lanes if lane.lr == lr]
+    if not found:
+        known = ", ".join(f"{rate:g}" for rate in ordered(lane.lr for lane in lanes))
+        raise UserError(f"--lr={lr:g}: the log has no such rate; it has {known}")
+    return found
+
+
 def pivot(
     lanes: Sequence[LaneResult],
     *,
@@ -208,10 +217,7 @@ def pivot(
     if statistic not in (*VIEWS, *STATISTICS):
         raise UserError(f"--statistic={statistic}: choose from {', '.join(sorted([*VIEWS, *STATISTICS]))}")
     if lr is not None:
-        known = ordered(lane.lr for lane in lanes)
-        lanes = [lane for lane in lanes if lane.lr == lr]
-        if not lanes:
-            raise UserError(f"--lr={lr:g}: the log has no such rate; it has {', '.join(f'{rate:g}' for rate in known)}")
+        lanes = lanes_at(lanes, lr)
     rest = [axis for axis in varying(lanes) if axis not in (rows, columns)]
     chosen_by = choosing_metric(lanes, value)
     tables = []

@@ -4,6 +4,7 @@ import csv
 import io
 import unicodedata
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 from train.log import Row, metric_names
@@ -27,7 +28,8 @@ from train.report.statistics import (
     lanes_spread,
     ordered,
 )
-from train.report.words import PERCENT_POINTS, bounds, printable
+from train.report.verdicts import compare, sentences
+from train.report.words import PERCENT_POINTS, bounds, label, printable
 from train.words import counted
 
 
@@ -58,12 +60,14 @@ def parts(entry: Entry | None, table: Table, block: Block) -> tuple[str, str, st
     return (number(spread.mean, table.value), half, rate, share)
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
+    """Places of a terminal that a text takes: letters of East Asian scripts take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def _pad(text: str, width: int) -> str:
-    return text + " " * max(width - _width(text), 0)
+def pad(text: str, width: int) -> str:
+    """The text with blanks up to a width."""
+    return text + " " * max(width - width_of(text), 0)
 
 
 def _block_lines(table: Table, block: Block) -> list[str]:
@@ -72,16 +76,16 @@ def _block_lines(table: Table, block: Block) -> list[str]:
     for column in table.column_values:
         cells = [parts(block.entries.get((row, column)), table, block) for row in table.row_values]
         # Words ("diverged 3/3") may run over the places of the numbers beside them.
-        widths = [max((_width(cell[i]) for cell in cells if i or any(cell[1:])), default=0) for i in range(4)]
+        widths = [max((width_of(cell[i]) for cell in cells if i or any(cell[1:])), default=0) for i in range(4)]
         lines = [
-            " ".join(_pad(text, width) for text, width in zip(cell, widths, strict=True) if width) for cell in cells
+            " ".join(pad(text, width) for text, width in zip(cell, widths, strict=True) if width) for cell in cells
         ]
         name = printable(column) if table.columns else table.value
         lines = [name, *(line if any(cell[1:]) else cell[0] for line, cell in zip(lines, cells, strict=True))]
-        columns.append([_pad(line, max(map(_width, lines))) for line in lines])
+        columns.append([pad(line, max(map(width_of, lines))) for line in lines])
     body = ["  ".join(line) for line in zip(*columns, strict=True)]
-    width = max([_width(block.heading), *map(_width, body)])
-    return [_pad(line, width) for line in [block.heading, *body]]
+    width = max([width_of(block.heading), *map(width_of, body)])
+    return [pad(line, width) for line in [block.heading, *body]]
 
 
 def to_text(tables: Sequence[Table], width: int = 120) -> str:
@@ -89,12 +93,12 @@ def to_text(tables: Sequence[Table], width: int = 120) -> str:
     paragraphs = []
     for table in tables:
         names = [printable(value) for value in table.row_values]
-        left = max(map(_width, [table.rows, *names]))
-        margin = [_pad(text, left) for text in ["", table.rows, *names]]
+        left = max(map(width_of, [table.rows, *names]))
+        margin = [pad(text, left) for text in ["", table.rows, *names]]
         bands: list[list[str]] = []
         for block in table.blocks:
             lines = _block_lines(table, block)
-            if bands and _width(bands[-1][0]) + 3 + _width(lines[0]) <= width:
+            if bands and width_of(bands[-1][0]) + 3 + width_of(lines[0]) <= width:
                 bands[-1] = [f"{before} | {line}" for before, line in zip(bands[-1], lines, strict=True)]
             else:
                 bands.append([f"{start} | {line}" for start, line in zip(margin, lines, strict=True)])
@@ -175,7 +179,8 @@ def _one_cell(lanes: Sequence[LaneResult], names: Sequence[str], value: str) -> 
 
 
 def summary(rows: Sequence[Row], width: int = 120) -> str:
-    """What a study found, for the end of training: score x d_k for each task, best rate and fixed rates side by side.
+    """What a study found, for the end of training: score x d_k for each task, best rate and fixed rates side by side,
+    and what of the differences is shown, in a line a pair of scores.
 
     A study of one cell gives a line a rate; before the first test row, `valid` is shown. Never raises for what a study
     can hold: no rows, one, all diverged.
@@ -189,4 +194,8 @@ def summary(rows: Sequence[Row], width: int = 120) -> str:
     along, across = default_layout(lanes)
     split = "test" if any(lane.finished for lane in lanes) else "valid"
     tables = [table for value in values for table in pivot(lanes, rows=along, columns=across, value=value, split=split)]
-    return to_text(tables, width)
+    found = sentences(compare(lanes, values[0], split))
+    if not found:
+        return to_text(tables, width)
+    lead = f"{label(values[0])}, paired over seeds, 5 % after Holm (scripts/table.py WORKDIR --verdicts):"
+    return "\n".join([to_text(tables, width), "", *(part for line in [lead, *found] for part in wrap(line, width))])
