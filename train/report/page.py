@@ -25,6 +25,7 @@ from train.report.statistics import (
     progress,
 )
 from train.report.tables import headline_values, measured, number, parts
+from train.report.verdicts_section import verdicts_section
 from train.report.words import bounds, label, title_of
 from train.words import counted
 
@@ -238,6 +239,7 @@ def _body(rows: Sequence[Row], lanes: Sequence[LaneResult], figures: Figures) ->
             f"<details><summary>Further tables: {escape(', '.join(map(label, extra)))}</summary>{inner}</details>"
         )
     sections.append(_every_cell(lanes, value, split))
+    sections.append(verdicts_section(rows, lanes, value, split))
     caption = f"One learning rate held for every cell: what a study sees that does not tune each cell. {MARKS}"
     fixed = figures.add(fixed_rates(lanes, value, split), caption)
     if fixed:

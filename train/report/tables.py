@@ -197,5 +197,5 @@ def summary(rows: Sequence[Row], width: int = 120) -> str:
     found = sentences(compare(lanes, values[0], split))
     if not found:
         return to_text(tables, width)
-    lead = f"{label(values[0])}, paired over seeds, 5 % after Holm (scripts/table.py WORKDIR --verdicts):"
+    lead = f"{label(values[0])} on {split}, paired over seeds, 5 % after Holm (scripts/table.py WORKDIR --verdicts):"
     return "\n".join([to_text(tables, width), "", *(part for line in [lead, *found] for part in wrap(line, width))])

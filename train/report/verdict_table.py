@@ -9,7 +9,7 @@ from train.report.comparisons import smallest_flip
 from train.report.statistics import LaneResult, choosing_metric, group_by, ordered
 from train.report.tables import number, pad, width_of
 from train.report.verdicts import Comparison, compare, rules
-from train.report.words import printable, title_of
+from train.report.words import bounds, printable, title_of
 
 NOTHING = "nothing to compare: no axis but d_k and the task varies"
 
@@ -38,7 +38,10 @@ def cells(comparison: Comparison, metric: str) -> list[str]:
     """One comparison as text, a cell a column."""
     found = comparison.difference
     shown = [number(value, metric) for value in (found.first, found.second, found.mean)]
-    interval = "-" if found.low is None else f"{number(found.low, metric)} to {number(found.high, metric)}"
+    interval = "-"
+    if found.low is not None and found.high is not None:
+        largest = bounds(metric)[1] - bounds(metric)[0]
+        interval = f"{number(max(found.low, -largest), metric)} to {number(min(found.high, largest), metric)}"
     flip = p_text(found.flip)
     if found.flip is not None and found.flip <= smallest_flip(found.seeds) * 1.001:
         flip += "*"
@@ -56,11 +59,11 @@ def cells(comparison: Comparison, metric: str) -> list[str]:
 
 def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     """What is said of single comparisons, a line each."""
-    return [
-        f"{', '.join([each.pair, *(f'{axis} {printable(value)}' for axis, value in each.place.items())])}: {each.remark}"
-        for each in comparisons
-        if each.remark
-    ]
+    lines = []
+    for each in comparisons:
+        place = [f"{axis} {printable(value)}" for axis, value in each.place.items()]
+        lines += [f"{', '.join([each.pair, *place])}: {each.remark}"] if each.remark else []
+    return lines
 
 
 def verdict_text(lanes: Sequence[LaneResult], metric: str, split: str, width: int = 120) -> str:
@@ -90,10 +93,10 @@ def verdict_csv(lanes: Sequence[LaneResult], metric: str, split: str) -> str:
     writer.writerow(["axis", "first", "second", *places, "metric", "split", *numbers, *tests])
     for each in comparisons:
         found = each.difference
+        names = map(printable, (each.first, each.second, *each.place.values()))
+        values = [found.seeds, found.first, found.second, found.mean, found.low, found.high]
+        tested = [each.verdict.word, each.verdict.p, found.t, found.flip, each.verdict.equivalent]
         writer.writerow(
-            [each.axis, printable(each.first), printable(each.second), *map(printable, each.place.values())]
-            + [metric, split, found.seeds, found.first, found.second, found.mean, found.low, found.high]
-            + [each.verdict.word, each.verdict.p, found.t, found.flip, each.verdict.equivalent]
-            + [each.improvement, found.effect, each.remark]
+            [each.axis, *names, metric, split, *values, *tested, each.improvement, found.effect, each.remark]
         )
     return file.getvalue()

@@ -177,7 +177,8 @@ def rules(comparisons: Sequence[Comparison], metric: str) -> list[str]:
     percent = f"{100 * LEVEL:g} %"
     lines = [
         f"{BETTER}, {WORSE}: the paired t test over seeds rejects at {percent} after Holm's correction for "
-        f"{counted(len(tested), 'comparison')}; no difference shown: it does not, which is no proof that there is none"
+        f"{counted(len(tested), 'comparison')}; no difference shown: it does not, which is no proof that there is none",
+        "95 % intervals are each of one comparison alone: one may leave out 0 where the verdict shows no difference",
     ]
     if margin is not None:
         lines.append(f"equivalent: within ±{margin:g}, by two one-sided t tests, corrected alike")
@@ -191,16 +192,19 @@ def rules(comparisons: Sequence[Comparison], metric: str) -> list[str]:
         )
         cannot = f", above the {needed:.2g} that the first of {len(tested)} needs: here it decides nothing"
         lines.append(
-            f"flip: exact sign-flip test, uncorrected, shown beside; with {seeds} its smallest p is "
-            f"{least:.2g}{cannot if least > needed else ''}"
+            f"flip: exact sign-flip test, uncorrected, shown beside (* as small as it can be); with {seeds} its "
+            f"smallest p is {least:.2g}{cannot if least > needed else ''}"
         )
     return lines
 
 
 def sentences(comparisons: Sequence[Comparison]) -> list[str]:
-    """`dot against scaled_dot: worse at d_k 64, 256; no difference shown at 4, 16`, a line a pair and panel."""
-    if comparisons and all(each.verdict.word == TOO_FEW for each in comparisons):
-        return ["not enough seeds for a verdict on any pair"]
+    """`dot against scaled_dot: worse at d_k 64, 256; no difference shown at 4, 16`, a line a pair and panel.
+
+    Nothing where no comparison has a verdict.
+    """
+    if all(each.verdict.word == TOO_FEW for each in comparisons):
+        return []
     lines = []
     groups = group_by(comparisons, lambda each: (each.pair, tuple(v for k, v in each.place.items() if k != "d_k")))
     for (pair, _), group in groups.items():
