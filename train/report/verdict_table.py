@@ -11,7 +11,7 @@ from train.report.tables import number, pad, width_of
 from train.report.verdicts import Comparison, compare, rules
 from train.report.words import bounds, printable, title_of
 
-NOTHING = "nothing to compare: no axis but d_k and the task varies"
+NOTHING = "Nothing to compare: no axis but d_k and the task varies"
 
 
 def p_text(p: float | None) -> str:
@@ -23,7 +23,7 @@ def heading(lanes: Sequence[LaneResult], metric: str, split: str) -> str:
     """What is compared, and at which rates."""
     rates = ordered(lane.lr for lane in lanes)
     chosen = f"each cell at its best rate, chosen by {choosing_metric(lanes, metric)} on valid"
-    return f"Verdicts: {title_of(metric, split)}, {f'learning rate {rates[0]:g}' if len(rates) == 1 else chosen}"
+    return f"{title_of(metric, split)}, {f'learning rate {rates[0]:g}' if len(rates) == 1 else chosen}"
 
 
 def columns(pair: Sequence[Comparison]) -> list[str]:
@@ -71,7 +71,7 @@ def verdict_text(lanes: Sequence[LaneResult], metric: str, split: str, width: in
     comparisons = compare(lanes, metric, split)
     if not comparisons:
         return NOTHING
-    paragraphs = [heading(lanes, metric, split)]
+    paragraphs = [f"Verdicts: {heading(lanes, metric, split)}"]
     for name, pair in group_by(comparisons, lambda each: each.pair).items():
         lines = [columns(pair), *(cells(each, metric) for each in pair)]
         widths = [max(map(width_of, column)) for column in zip(*lines, strict=True)]

@@ -15,6 +15,7 @@ from typing import Any
 
 from train.report.comparisons import (
     BETTER,
+    FEWEST_SEEDS,
     LEVEL,
     TOO_FEW,
     WORSE,
@@ -114,8 +115,9 @@ def _remarks(
     first, second = (set(lanes) for lanes in cells.values())
     if first != second:
         remarks.append(f"{counted(len(first & second), 'seed')} in common of {len(first)} and {len(second)}")
-    if found.seeds < 2:
-        remarks.append("one seed: no interval and no test" if found.seeds else "no pair of seeds has values")
+    if found.seeds < FEWEST_SEEDS:
+        few = f"{counted(found.seeds, 'seed')}: a verdict takes {FEWEST_SEEDS}"
+        remarks.append(few if found.seeds else "no pair of seeds has values")
     if margin is not None and found.low is not None and found.high is not None:
         within = max(abs(found.low), abs(found.high)) < margin
         zero = found.low <= 0 <= found.high
@@ -193,7 +195,7 @@ def rules(comparisons: Sequence[Comparison], metric: str) -> list[str]:
         cannot = f", above the {needed:.2g} that the first of {len(tested)} needs: here it decides nothing"
         lines.append(
             f"flip: exact sign-flip test, uncorrected, shown beside (* as small as it can be); with {seeds} its "
-            f"smallest p is {least:.2g}{cannot if least > needed else ''}"
+            f"smallest p is {least:.3g}{cannot if least > needed else ''}"
         )
     return lines
 

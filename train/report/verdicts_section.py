@@ -57,31 +57,30 @@ def _cells(rows: Sequence[Row], lanes: Sequence[LaneResult], metric: str, split:
         "cell",
         "rate",
         "mean",
-        "interquartile mean",
+        "IQM",
         "typical seed",
-        "95 % interval of the typical seed",
-        f"steps to {threshold}",
-        *(f"rate sensitivity, {label(name)}" for name in sensitivities),
+        "95 % interval",
+        "steps",
+        *(f"sensitivity, {label(name)}" for name in sensitivities),
         "diverged",
         "dead",
     ]
     notes = [
         "Typical seed: the centre of the seeds on a scale without a bound (log odds of an accuracy, logarithm of a "
-        "loss), which the interval covers; one seed that lags moves it less than the mean.",
-        "Steps: the first evaluation on valid that reaches the threshold, median over seeds; a lane that never does "
+        "loss), which the interval covers; one seed that lags moves it less than the mean. IQM: interquartile mean, of "
+        "the middle half of the seeds.",
+        f"Steps: the first evaluation on valid with {threshold}, median over seeds; a lane that never comes there "
         "counts as later than any.",
         f"Dead, of the lanes that finished: never diverged, and the loss on valid never below {DEAD_LOSS:g} of the "
         "initial one.",
     ]
     if sensitivities:
         notes.append(
-            "Rate sensitivity: how much worse the mean over all rates is than the best rate, no rate counting as worse "
-            "than no training (Wortsman et al. 2023). It means nothing where scores rescale what a rate does."
+            "Sensitivity to the rate: how much worse the mean over all rates is than the best rate, no rate counting as "
+            "worse than no training (Wortsman et al. 2023). It means nothing where scores rescale what a rate does."
         )
     table = grid(list(map(escape, head)), [_line(each, metric, sensitivities) for each in facts])
-    title = (
-        f"Cells: {title_of(metric, split)}, at the best rate of each cell; rate sensitivity, diverged, dead: all rates"
-    )
+    title = f"Cells: {title_of(metric, split)}, at the best rate of each cell; sensitivity, diverged, dead: all rates"
     said = f'<p class="note">{"<br>".join(map(escape, notes))}</p>'
     return f'<h3>{escape(title)}</h3><div class="scroll">{table}</div>{said}'
 
@@ -89,14 +88,14 @@ def _cells(rows: Sequence[Row], lanes: Sequence[LaneResult], metric: str, split:
 def verdicts_section(rows: Sequence[Row], lanes: Sequence[LaneResult], metric: str, split: str) -> str:
     """HTML: a table of comparisons a pair with the rules they follow, and a table of cells."""
     comparisons = compare(lanes, metric, split)
-    parts = [
-        f"<h2>Verdicts</h2><p>{escape(NOTHING.capitalize() if not comparisons else heading(lanes, metric, split))}.</p>"
-    ]
+    parts = [f"<h2>Verdicts</h2><p>{escape(heading(lanes, metric, split) if comparisons else NOTHING)}.</p>"]
+    tables = []
     for pair in group_by(comparisons, lambda each: each.pair).values():
         lines = [list(map(escape, cells(each, metric))) for each in pair]
         table = grid(list(map(escape, columns(pair))), lines, escape(pair[0].pair))
-        parts.append(f'<div class="scroll">{table}</div>')
+        tables.append(f'<div class="scroll">{table}</div>')
     if comparisons:
+        parts.append(f'<div class="tables">{"".join(tables)}</div>')
         said = [*rules(comparisons, metric), *remarks(comparisons)]
         parts.append(f'<p class="note">{"<br>".join(map(escape, said))}</p>')
     return "\n".join([*parts, _cells(rows, lanes, metric, split)])
