@@ -148,7 +148,7 @@ def _diverged(lanes: Sequence[LaneResult], value: str, split: str) -> str:
 
 
 def _interval(spread: Spread, value: str) -> tuple[str, str]:
-    """The t interval, as far as the metric can have such values, and a remark: that it was clipped, or is missing."""
+    """The interval, as far as the metric can have such values, and a remark: that it was clipped, or is missing."""
     if spread.low is None or spread.high is None:
         return "-", spread.reason
     smallest, largest = bounds(value)
@@ -174,7 +174,7 @@ def _every_cell(lanes: Sequence[LaneResult], value: str, split: str) -> str:
         "learning rate",
         "mean",
         "sd",
-        "95 % t interval",
+        "95 % interval",
         "smallest",
         "largest",
         "finite lanes",

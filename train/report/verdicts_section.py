@@ -76,8 +76,9 @@ def _cells(rows: Sequence[Row], lanes: Sequence[LaneResult], metric: str, split:
     ]
     if sensitivities:
         notes.append(
-            "Sensitivity to the rate: how much worse the mean over all rates is than the best rate, no rate counting as "
-            "worse than no training (Wortsman et al. 2023). It means nothing where scores rescale what a rate does."
+            "Sensitivity to the rate: how much worse the mean over all rates is than the best rate, no rate counting "
+            "as worse than no training (Wortsman et al. 2023). It means nothing where scores rescale what a "
+            "rate does, and a cell that learns at no rate is not sensitive."
         )
     table = grid(list(map(escape, head)), [_line(each, metric, sensitivities) for each in facts])
     title = f"Cells: {title_of(metric, split)}, at the best rate of each cell; sensitivity, diverged, dead: all rates"
