@@ -16,6 +16,7 @@ from train.report.statistics import (
     lanes_spread,
     ordered,
     progress,
+    smallest_count,
     varying,
 )
 
@@ -209,3 +210,13 @@ def test_progress_names_cells_that_never_ran() -> None:
     assert (done.cell, done.lanes, done.finished, done.last_step) == ("c", 2, 1, 2)
     assert (never.cell, never.lanes, never.finished, never.last_step) == ("never", 2, 0, 0)
     assert progress({}, []) == []
+
+
+def test_a_count_is_known_where_every_lane_that_has_a_value_says_it() -> None:
+    rows = [*lane_rows(0, 0.01, [0.5], 0.5, seed=0), *lane_rows(1, 0.01, [0.5], 0.5, seed=1)]
+    assert smallest_count(lane_results(rows), "test", "token_accuracy") is None
+    rows[-1]["target_tokens"] = 512
+    assert smallest_count(lane_results(rows), "test", "token_accuracy") is None
+    rows[1]["target_tokens"] = 500
+    assert smallest_count(lane_results(rows), "test", "token_accuracy") == 500
+    assert smallest_count(lane_results(rows), "test", "sequence_accuracy") is None

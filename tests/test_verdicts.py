@@ -246,3 +246,22 @@ def test_the_report_shows_verdicts_and_cells() -> None:
     assert "IQM: interquartile mean" in section
     rows = study_rows(scores=("dot",), widths=(7,), rates=(0.01,), seeds=(0,), steps=200)
     assert NOTHING in render(Path("study"), study_record(rows), rows)
+
+
+def test_of_a_loss_the_smaller_is_the_improvement() -> None:
+    lanes = lane_results(rows_of({"dot": {7: [0.5, 0.6, 0.7]}, "scaled_dot": {7: [0.9, 0.91, 0.65]}}))
+    improvements = {name: compare(lanes, name, "test")[0].improvement for name in ("token_accuracy", "loss")}
+    assert improvements == pytest.approx(dict.fromkeys(improvements, 1 / 9))
+
+
+def test_a_difference_of_one_count_in_every_seed_is_uncertain() -> None:
+    rows = rows_of({"dot": {7: [1.0] * 3}, "scaled_dot": {7: [1 - 1 / 512] * 3}})
+    counted = [{**row, "target_tokens": 512} for row in rows]
+    found = [compare(lane_results(each), "token_accuracy", "test")[0].verdict.word for each in (rows, counted)]
+    assert found == [BETTER, EQUIVALENT]
+
+
+def test_only_a_difference_that_is_shown_and_small_is_remarked() -> None:
+    values: Values = {"dot": {7: [0.998, 0.999, 0.997]}, "scaled_dot": {7: [0.998, 0.998, 0.998]}}
+    (found,) = compare(lane_results(rows_of(values)), "token_accuracy", "test")
+    assert found.remark == ""
