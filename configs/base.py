@@ -59,6 +59,10 @@ def get_config() -> ConfigDict:
     config.optim.b2 = 0.999  # decay of the mean of squared gradients, in [0, 1)
     config.optim.eps = 1e-8  # added to the root of the mean square
     config.optim.accumulate = 1  # parts a batch is computed in, to save memory; divides run.batch_size
+    # Scores are divided by a temperature before the softmax; it may change once in mid-run (Zhai et al. 2023).
+    config.optim.temperature = 1.0  # above 0
+    config.optim.temperature_after = 1.0  # that of all updates after the first temperature_step
+    config.optim.temperature_step = 0  # updates made when it changes; 0 = never
 
     # Lanes: every rate with every seed, trained together in one compiled program, one row each in metrics.jsonl.
     config.lanes = ConfigDict()
@@ -73,6 +77,7 @@ def get_config() -> ConfigDict:
     config.run.eval_batch_size = 256  # sentences evaluated at once; more memory, other last bits of the loss
     config.run.checkpoint_every = 200  # updates between checkpoints: what a kill can cost. Free: may change on resume
     config.run.chunk_steps = 50  # most updates in one call of the compiled program. Free: may change on resume
+    config.run.diagnose_every = 1  # evaluations between diagnoses (diagnostics.jsonl); 0 = never. Free
     config.run.select = "loss"  # valid metric that picks the best parameters: also token_accuracy, sequence_accuracy
     config.run.devices = 0  # devices used (of a CPU: cores), 0 = all; another number gives other last bits
     config.run.patience = 600.0  # seconds (or 30 times the slowest yet) that an answer may take, compiling too. Free

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any
 
 from model.positions import POSITIONS
-from model.scores import SCORES, family
+from model.scores import SCORES, Lengths, family
 from model.transformer import Transformer
 
 ARCHITECTURES: dict[str, Callable[..., Any]] = {"transformer": Transformer}
 
-__all__ = ["ARCHITECTURES", "POSITIONS", "SCORES", "build", "family"]
+__all__ = ["ARCHITECTURES", "POSITIONS", "SCORES", "Lengths", "build", "family"]
 
 
 def build(name: str, **fields: Any) -> Any:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from model.products import dense_product, mix, project
-from model.scores import SCORES, scores
+from model.scores import SCORES, Lengths, Scored, Sizes, scores
 
 
 class KeyValue(NamedTuple):
@@ -18,6 +18,41 @@ class KeyValue(NamedTuple):
 
     key_bkhd: jax.Array
     value_bkhv: jax.Array
+
+
+class Place(NamedTuple):
+    """Where an attention of an architecture stands, for those who look at what it does.
+
+    path: in the tree of modules. attention: a key of ATTENTIONS. layer: from 0, at the side of its queries.
+    """
+
+    path: tuple[str, ...]
+    attention: str
+    layer: int
+
+
+# What attends to what: (side of the queries, side of the keys).
+ATTENTIONS = {
+    "encoder_self": ("source", "source"),
+    "decoder_self": ("target", "target"),
+    "cross": ("target", "source"),
+}
+
+
+class Seen(NamedTuple):
+    """What one attention compared, and what came of it: what diagnostics are made from. Types are float32 but dtype.
+
+    query_bqhd, key_bkhd: projected, in the compute dtype. raw_bhqk, effective_bhqk: scores before the mask.
+    weight_bhqk: before dropout. mask_bhqk: or None, and may have axes of 1. norm_bhq: of d weights / d query.
+    """
+
+    query_bqhd: jax.Array
+    key_bkhd: jax.Array
+    raw_bhqk: jax.Array
+    effective_bhqk: jax.Array
+    weight_bhqk: jax.Array
+    mask_bhqk: jax.Array | None
+    norm_bhq: jax.Array
 
 
 def padding_mask(real_bk: jax.Array) -> jax.Array:
@@ -44,40 +79,51 @@ class ScoreFunction(nn.Module):
     """One entry of SCORES with its trainable arrays, in its own scope: no other initial value depends on it."""
 
     score: str
-    num_heads: int
-    d_k: int
-    scale: jax.Array | float | None
+    sizes: Sizes
+    factor: jax.Array | float | None
 
-    @nn.compact
-    def __call__(self, query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
-        """-> score_bhqk float32."""
-        params = {
-            name: self.param(name, parameter.init, parameter.shape(self.num_heads, self.d_k))
-            for name, parameter in SCORES[self.score].parameters.items()
-        }
-        return scores(self.score, params, query_bqhd, key_bkhd, self.scale)
+    def setup(self) -> None:
+        """The arrays of the score."""
+        self.arrays = {name: self.param(name, init, self.sizes) for name, init in SCORES[self.score].parameters.items()}
+
+    def __call__(self, query_bqhd: jax.Array, key_bkhd: jax.Array, mask_bhqk: jax.Array | None) -> Scored:
+        """Scores float32, not masked yet."""
+        return scores(self.score, self.arrays, query_bqhd, key_bkhd, mask_bhqk, self.factor)
+
+    def norm(
+        self, query_bqhd: jax.Array, key_bkhd: jax.Array, weight_bhqk: jax.Array, gain_bhq1: jax.Array
+    ) -> jax.Array:
+        """Of d weights / d query of each row -> norm_bhq float32 (model/jacobian.py)."""
+        norm_bhq = SCORES[self.score].norm(self.arrays, query_bqhd, key_bkhd, weight_bhqk)
+        return jnp.abs(gain_bhq1[..., 0]) * norm_bhq
 
 
 class Kernel(nn.Module):
-    """The matrix of a projection [m, h, d] without bias, LeCun-normal: variance 1/m. Named as a Flax layer names it."""
+    """The matrix of a projection [m, h, d] without bias, LeCun-normal: variance 1/m. Named as a Flax layer names it.
+
+    `factor`: on its initial values.
+    """
 
     shape: tuple[int, int, int]
+    factor: float = 1.0
 
     @nn.compact
     def __call__(self) -> jax.Array:
         """-> kernel_mhd float32."""
         inputs, heads, width = self.shape
         init = nn.initializers.lecun_normal()
-        return self.param("kernel", lambda key: init(key, (inputs, heads * width), jnp.float32).reshape(self.shape))
+        return self.param(
+            "kernel", lambda key: init(key, (inputs, heads * width), jnp.float32).reshape(self.shape) * self.factor
+        )
 
 
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with any entry of SCORES.
 
     d_model, num_heads, d_k, d_v are free. Projections have no bias and start LeCun-normal: variance 1/d_model for
-    query, key and value, 1/(num_heads * d_v) for the output. Weights, as they are before dropout, are sown as
-    `weight_bhqk` into the collection "attention" where the caller made it mutable. `score_scale` stands in the place of
-    the score's own factor; None: that one.
+    query, key and value, 1/(num_heads * d_v) for the output. `Seen` is sown as `seen` into the collection "attention"
+    where the caller made it mutable. `lengths` are those of the sentences trained on, for scores whose initial values
+    depend on them. `score_factor` stands in the place of the score's own factor; None: that one.
     """
 
     d_model: int
@@ -85,19 +131,22 @@ class Attention(nn.Module):
     d_k: int
     d_v: int
     score: str
+    lengths: Lengths
     dropout: float = 0.0
     dtype: str = "float32"
-    score_scale: jax.Array | float | None = None
+    score_factor: jax.Array | float | None = None
 
     def setup(self) -> None:
         """Projections, score and dropout."""
-        self.query = Kernel((self.d_model, self.num_heads, self.d_k))
+        query_init = SCORES[self.score].query_init(self.d_k)
+        self.query = Kernel((self.d_model, self.num_heads, self.d_k), query_init)
         self.key = Kernel((self.d_model, self.num_heads, self.d_k))
         self.value = Kernel((self.d_model, self.num_heads, self.d_v))
         self.out = nn.DenseGeneral(
             self.d_model, axis=(-2, -1), use_bias=False, dtype=self.dtype, dot_general=dense_product
         )
-        self.score_function = ScoreFunction(self.score, self.num_heads, self.d_k, self.score_scale)
+        sizes = Sizes(self.num_heads, self.d_k, self.lengths)
+        self.score_function = ScoreFunction(self.score, sizes, self.score_factor)
         self.drop = nn.Dropout(self.dropout)
 
     def _project(self, state_btm: jax.Array, *kernels: Kernel) -> list[jax.Array]:
@@ -127,9 +176,12 @@ class Attention(nn.Module):
         self, query_bqhd: jax.Array, key_value: KeyValue, mask_bhqk: jax.Array | None, *, deterministic: bool
     ) -> jax.Array:
         """Score, mask, softmax, weighted sum of the values, output projection -> state_bqm."""
-        weight_bhqk = masked_softmax(self.score_function(query_bqhd, key_value.key_bkhd), mask_bhqk)
-        if not self.is_initializing():
-            self.sow("attention", "weight_bhqk", weight_bhqk)
+        scored = self.score_function(query_bqhd, key_value.key_bkhd, mask_bhqk)
+        weight_bhqk = masked_softmax(scored.effective_bhqk, mask_bhqk)
+        if self.is_mutable_collection("attention") and not self.is_initializing():
+            norm_bhq = self.score_function.norm(query_bqhd, key_value.key_bkhd, weight_bhqk, scored.gain_bhq1)
+            seen = Seen(query_bqhd, key_value.key_bkhd, *scored[:2], weight_bhqk, mask_bhqk, norm_bhq)
+            self.sow("attention", "seen", seen)
         weight_bhqk = self.drop(weight_bhqk, deterministic=deterministic).astype(self.dtype)
         return self.out(mix(weight_bhqk, key_value.value_bkhv))
 

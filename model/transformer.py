@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017), with any score, any depth, normalisation before or after.
 
 Contract of an architecture: `__call__` and `encode` + `decode` run whole sequences (teacher forcing); `start` + `step`
-decode one token at a time from a cache, and give the same logits.
+decode one token at a time from a cache, and give the same logits; `places` says where its attentions stand.
 """
 
 import math
@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from model.attention import Attention, KeyValue, causal_mask, padding_mask
+from model.attention import Attention, KeyValue, Place, causal_mask, padding_mask
+from model.layers import NORMS, DecoderLayer, EncoderLayer, FeedForward
 from model.norm import LayerNorm
 from model.positions import POSITIONS
-from model.products import dense_product, project
-from model.scores import SCORES
+from model.products import project
+from model.scores import SCORES, Lengths
 
-NORMS = ("pre", "post")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -37,116 +37,6 @@ class Cache(NamedTuple):
     position: jax.Array
 
 
-class Residual(nn.Module):
-    """The residual connection around one sublayer: x + f(norm(x)) with norm "pre", norm(x + f(x)) with norm "post"."""
-
-    norm: str
-    dropout: float
-    dtype: str
-
-    def setup(self) -> None:
-        """Normalisation and dropout."""
-        self.normalise = LayerNorm(self.dtype)
-        self.drop = nn.Dropout(self.dropout)
-
-    def enter(self, state_btm: jax.Array) -> jax.Array:
-        """What the sublayer gets."""
-        return self.normalise(state_btm) if self.norm == "pre" else state_btm
-
-    def leave(self, state_btm: jax.Array, update_btm: jax.Array, *, deterministic: bool) -> jax.Array:
-        """What follows, from the state before the sublayer and the sublayer's result."""
-        state_btm = state_btm + self.drop(update_btm, deterministic=deterministic)
-        return state_btm if self.norm == "pre" else self.normalise(state_btm)
-
-
-class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2, at each position alone (Vaswani et al. 2017, equation 2)."""
-
-    d_model: int
-    d_ff: int
-    dtype: str
-
-    @nn.compact
-    def __call__(self, state_btm: jax.Array) -> jax.Array:
-        """-> state_btm."""
-        inner = nn.Dense(self.d_ff, dtype=self.dtype, dot_general=dense_product, name="inner")
-        outer = nn.Dense(self.d_model, dtype=self.dtype, dot_general=dense_product, name="outer")
-        return outer(nn.relu(inner(state_btm)))
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each inside its residual connection."""
-
-    attention: Attention
-    feed_forward: FeedForward
-    norm: str
-    dropout: float
-    dtype: str
-
-    def setup(self) -> None:
-        """One residual connection a sublayer."""
-        self.around_attention = Residual(self.norm, self.dropout, self.dtype)
-        self.around_feed_forward = Residual(self.norm, self.dropout, self.dtype)
-
-    def __call__(self, state_bsm: jax.Array, mask_bhqk: jax.Array, *, deterministic: bool) -> jax.Array:
-        """-> state_bsm."""
-        inner_bsm = self.around_attention.enter(state_bsm)
-        update_bsm = self.attention(inner_bsm, None, mask_bhqk, deterministic=deterministic)
-        state_bsm = self.around_attention.leave(state_bsm, update_bsm, deterministic=deterministic)
-
-        update_bsm = self.feed_forward(self.around_feed_forward.enter(state_bsm))
-        return self.around_feed_forward.leave(state_bsm, update_bsm, deterministic=deterministic)
-
-
-class DecoderLayer(nn.Module):
-    """Self-attention, attention to the source, feed-forward, each inside its residual connection."""
-
-    self_attention: Attention
-    source_attention: Attention
-    feed_forward: FeedForward
-    norm: str
-    dropout: float
-    dtype: str
-
-    def setup(self) -> None:
-        """One residual connection a sublayer."""
-        self.around_self_attention = Residual(self.norm, self.dropout, self.dtype)
-        self.around_source_attention = Residual(self.norm, self.dropout, self.dtype)
-        self.around_feed_forward = Residual(self.norm, self.dropout, self.dtype)
-
-    def __call__(
-        self,
-        state_btm: jax.Array,
-        mask_bhqk: jax.Array,
-        source: KeyValue,
-        source_mask_bhqk: jax.Array,
-        past: KeyValue | None = None,
-        position: jax.Array | int = 0,
-        *,
-        deterministic: bool,
-    ) -> tuple[jax.Array, KeyValue]:
-        """-> state_btm, and the keys and values of the self-attention.
-
-        `source`: keys and values of the encoder's states. With `past`, its slots from `position` on are overwritten by
-        the keys and values of the states given, and all of its slots that `mask_bhqk` shows are attended to.
-        """
-        inner_btm = self.around_self_attention.enter(state_btm)
-        query_bqhd, target = self.self_attention.project_all(inner_btm)
-        if past is not None:
-            target = jax.tree.map(
-                lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, position, axis=1), past, target
-            )
-        update_btm = self.self_attention.attend(query_bqhd, target, mask_bhqk, deterministic=deterministic)
-        state_btm = self.around_self_attention.leave(state_btm, update_btm, deterministic=deterministic)
-
-        query_bqhd = self.source_attention.project_query(self.around_source_attention.enter(state_btm))
-        update_btm = self.source_attention.attend(query_bqhd, source, source_mask_bhqk, deterministic=deterministic)
-        state_btm = self.around_source_attention.leave(state_btm, update_btm, deterministic=deterministic)
-
-        update_btm = self.feed_forward(self.around_feed_forward.enter(state_btm))
-        return self.around_feed_forward.leave(state_btm, update_btm, deterministic=deterministic), target
-
-
 class Transformer(nn.Module):
     """Token ids in, logits out. `num_layers` is the depth of the encoder and of the decoder.
 
@@ -156,7 +46,8 @@ class Transformer(nn.Module):
     are float32.
     Raises ValueError, when it is made, for a field outside its range and for tied embeddings with unequal vocabularies.
     Ids have to be in range: a compiled program cannot raise, so an id outside makes all logits of its sentence NaN.
-    `score_scale`: factor on all scores, an array where a compiled program shall serve several; None: the score's own.
+    `lengths`: of the sentences trained on, EOS included; only initial values of some scores depend on them.
+    `score_factor`: factor on all scores, an array where a compiled program shall serve several; None: the score's own.
     """
 
     source_vocab: int
@@ -174,7 +65,8 @@ class Transformer(nn.Module):
     tie_embeddings: bool
     dtype: str
     pad: int
-    score_scale: jax.Array | float | None = None
+    lengths: Lengths
+    score_factor: jax.Array | float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -200,6 +92,16 @@ class Transformer(nn.Module):
             )
         super().__post_init__()
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Of every attention: where it stands in the tree of modules, and what attends to what there."""
+        layers = range(self.num_layers)
+        return (
+            *(Place((f"encoder_{i}", "attention"), "encoder_self", i) for i in layers),
+            *(Place((f"decoder_{i}", "self_attention"), "decoder_self", i) for i in layers),
+            *(Place((f"decoder_{i}", "source_attention"), "cross", i) for i in layers),
+        )
+
     def setup(self) -> None:
         """Embeddings, layers, output projection."""
         attention = {
@@ -208,9 +110,10 @@ class Transformer(nn.Module):
             "d_k": self.d_k,
             "d_v": self.d_v,
             "score": self.score,
+            "lengths": self.lengths,
             "dropout": self.dropout,
             "dtype": self.dtype,
-            "score_scale": self.score_scale,
+            "score_factor": self.score_factor,
         }
         feed_forward = {"d_model": self.d_model, "d_ff": self.d_ff, "dtype": self.dtype}
         residual = {"norm": self.norm, "dropout": self.dropout, "dtype": self.dtype}

@@ -13,18 +13,34 @@ def float64(values: Any) -> Array:
     return np.asarray(values, np.float64)
 
 
-def score(name: str, params: dict[str, Any], query_qd: Array, key_kd: Array, head: int) -> Array:
-    """Scores [q, k] of a head: Bahdanau et al. 2014, A.1.2; Luong et al. 2015, 3.1; Vaswani et al. 2017, equation 1."""
+def score(name: str, params: dict[str, Any], query_qd: Array, key_kd: Array, head: int, mask_qk: Array) -> Array:
+    """Scores [q, k] of a head: Bahdanau et al. 2014, A.1.2; Luong et al. 2015, 3.1; Vaswani et al. 2017, equation 1;
+    Henry et al. 2020, 3; Nakanishi 2025.
+    """
     result = np.zeros((len(query_qd), len(key_kd)))
+    d_k = query_qd.shape[1]
+    part = {key: float64(value) for key, value in params.items()}
     for q, query_d in enumerate(query_qd):
         for k, key_d in enumerate(key_kd):
-            if name == "additive":
-                v_d, b_d = float64(params["v_hd"][head]), float64(params["b_hd"][head])
-                result[q, k] = v_d @ np.tanh(query_d + key_d + b_d)
-            elif name == "dot":
-                result[q, k] = query_d @ key_d
+            product = query_d @ key_d
+            if name in ("additive", "additive_unnormalised"):
+                result[q, k] = part["v_hd"][head] @ np.tanh(query_d + key_d + part["b_hd"][head])
+            elif name == "additive_linear":
+                result[q, k] = part["v_hd"][head] @ (query_d + key_d + part["b_hd"][head])
+            elif name in ("dot", "dot_t5_init"):
+                result[q, k] = product
             elif name == "scaled_dot":
-                result[q, k] = query_d @ key_d / math.sqrt(len(query_d))
+                result[q, k] = product / math.sqrt(d_k)
+            elif name == "scaled_dot_mup":
+                result[q, k] = product / d_k
+            elif name == "learned_temperature":
+                result[q, k] = product * part["scale_h"][head]
+            elif name == "scaled_dot_log_n":
+                result[q, k] = product * part["scale_h"][head] * math.log(max(1, mask_qk[q].sum()))
+            elif name == "cosine":
+                result[q, k] = part["scale_1"][0] * product / np.linalg.norm(query_d) / np.linalg.norm(key_d)
+            elif name == "general":
+                result[q, k] = query_d @ part["kernel_hde"][head] @ key_d
             else:
                 raise ValueError(f"no reference for the score {name!r}; write one")
     return result
@@ -47,7 +63,7 @@ def attention(name: str, params: Any, state_qm: Array, state_km: Array, mask_qk:
         query_qd = state_qm @ kernels["query"][:, head]
         key_kd = state_km @ kernels["key"][:, head]
         value_kv = state_km @ kernels["value"][:, head]
-        score_qk = score(name, params.get("score_function", {}), query_qd, key_kd, head)
+        score_qk = score(name, params.get("score_function", {}), query_qd, key_kd, head, mask_qk)
         for q in range(len(state_qm)):
             result_qm[q] += softmax(score_qk[q], mask_qk[q]) @ value_kv @ kernels["out"][head]
     return result_qm

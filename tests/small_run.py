@@ -35,6 +35,7 @@ RUN = RunSettings(
     devices=0,
     patience=600.0,
     memory_gb=0.0,
+    diagnose_every=1,
 )
 MODEL = {
     "score": "scaled_dot",
@@ -49,6 +50,7 @@ MODEL = {
     "dropout": 0.0,
     "tie_embeddings": False,
     "dtype": "float32",
+    "lengths": model.Lengths(5.0, 7.0),
 }
 
 

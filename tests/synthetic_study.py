@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from train.log import MetricsLog, Row, write_config
+from train.log import Row, metrics_log, write_config
 
 SCORES = ("additive", "dot", "scaled_dot")
 
@@ -106,6 +106,6 @@ def write_study(workdir: Path, rows: Sequence[Row], record: dict[str, Any] | Non
     """The workdir a study leaves behind."""
     workdir.mkdir(parents=True, exist_ok=True)
     write_config(workdir, study_record(rows) if record is None else record)
-    with MetricsLog(workdir) as log:
+    with metrics_log(workdir) as log:
         log.append(rows)
     return workdir

@@ -1,7 +1,5 @@
 """Tiles of the additive score: the sums of the plain form, whatever the sizes, lengths, masks and lanes."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,7 +104,7 @@ def test_a_masked_key_gets_no_gradient_from_a_tile():
     mask = (jnp.arange(211) < 200)[None, None, None]
 
     def loss(key):
-        weight_bhqk = masked_softmax(scores("additive", params, query, key), mask)
+        weight_bhqk = masked_softmax(scores("additive", params, query, key).effective_bhqk, mask)
         return jnp.sum(weight_bhqk**2)
 
     assert CPU.whole < 401 * 211 * 13
@@ -118,7 +116,10 @@ def test_sixteen_bit_inputs_are_rounded_and_nothing_else():
     params = {"v_hd": normals(2, 11), "b_hd": normals(2, 11, seed=1)}
     query, key = normals(3, 5, 2, 11, seed=2), normals(3, 7, 2, 11, seed=3)
     short = [x.astype(jnp.bfloat16) for x in (query, key)]
-    function = functools.partial(scores, "additive")
+
+    def function(params, query, key):
+        return scores("additive", params, query, key).effective_bhqk
+
     found = value_and_gradients(lambda *each: function(params, *each), *short)
     assert [leaf.dtype for leaf in found] == [jnp.float32, jnp.bfloat16, jnp.bfloat16]
     expected = value_and_gradients(lambda *each: function(params, *each), *(x.astype(jnp.float32) for x in short))

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from model.attention import Attention, causal_mask, masked_softmax, padding_mask
-from model.scores import SCORES
+from model.scores import SCORES, Lengths
 from tests import reference
 
 EACH_SCORE = pytest.mark.parametrize("name", sorted(SCORES))
 
 
 def make(name, *, d_model=7, num_heads=2, d_k=3, d_v=5, dropout=0.0, dtype="float32", seed=0):
-    attention = Attention(d_model, num_heads, d_k, d_v, name, dropout, dtype)
+    attention = Attention(d_model, num_heads, d_k, d_v, name, Lengths(5.0, 7.0), dropout, dtype)
     state = jnp.zeros((1, 2, d_model))
     return attention, attention.init(jax.random.key(seed), state, state, None, deterministic=True)
 
@@ -25,7 +25,7 @@ def normals(*shape, seed=0):
 def weights(attention, variables, query, key, mask, **options):
     options = {"deterministic": True} | options
     result, state = attention.apply(variables, query, key, mask, mutable=["attention"], **options)
-    return result, state["attention"]["weight_bhqk"][0]
+    return result, state["attention"]["seen"][0].weight_bhqk
 
 
 @EACH_SCORE
@@ -152,10 +152,12 @@ def test_weights_are_kept_only_where_asked_for():
 
 def test_initial_values_and_names_do_not_depend_on_the_score():
     trees = {name: make(name, d_model=53, num_heads=2, d_k=59, d_v=61)[1]["params"] for name in SCORES}
-    for tree in trees.values():
+    for name, tree in trees.items():
         for part, fan_in in (("query", 53), ("key", 53), ("value", 53), ("out", 122)):
-            np.testing.assert_array_equal(tree[part]["kernel"], trees["dot"][part]["kernel"])
-            assert float(tree[part]["kernel"].var()) * fan_in == pytest.approx(1.0, rel=0.06)
+            # The one control that is about the query's initial values has them smaller, and otherwise the same.
+            factor = 59**-0.5 if (name, part) == ("dot_t5_init", "query") else 1.0
+            np.testing.assert_allclose(tree[part]["kernel"], factor * trees["dot"][part]["kernel"], rtol=1e-6)
+            assert float(tree[part]["kernel"].var()) * fan_in == pytest.approx(factor**2, rel=0.06)
             assert set(tree[part]) == {"kernel"}
     narrow = make("dot", d_model=53, num_heads=2, d_k=3, d_v=61)[1]["params"]
     np.testing.assert_array_equal(narrow["value"]["kernel"], trees["dot"]["value"]["kernel"])
@@ -177,3 +179,14 @@ def test_order_of_key_value_pairs_is_of_no_account(name):
     straight = attention.apply(variables, query, key, None, deterministic=True)
     shuffled = attention.apply(variables, query, key[:, order], None, deterministic=True)
     np.testing.assert_allclose(straight, shuffled, atol=1e-5)
+
+
+def test_started_like_t5_the_unscaled_product_is_the_scaled_one_before_the_first_update():
+    query, key = normals(2, 13, 7, seed=1), normals(2, 17, 7, seed=2)
+    small, scaled = (
+        attention.apply(variables, query, key, None, deterministic=True)
+        for attention, variables in (make(name, d_k=16) for name in ("dot_t5_init", "scaled_dot"))
+    )
+    np.testing.assert_allclose(small, scaled, atol=1e-6)
+    unscaled, variables = make("dot", d_k=16)
+    assert np.abs(small - unscaled.apply(variables, query, key, None, deterministic=True)).max() > 1e-2

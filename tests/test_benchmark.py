@@ -272,6 +272,7 @@ def test_scores_and_attentions_that_are_compared_are_the_same_functions():
 def test_the_plain_model_is_the_same_function():
     widths = {"d_model": 11, "num_heads": 2, "d_k": 3, "d_v": 5, "d_ff": 13, "num_layers": 2}
     rest = {"position": "sinusoidal", "norm": "pre", "dropout": 0.0, "tie_embeddings": False, "dtype": "float32"}
+    rest["lengths"] = model.Lengths(5.0, 7.0)
     ours = model.build("transformer", source_vocab=17, target_vocab=19, score="scaled_dot", pad=PAD, **widths, **rest)
     plain = importlib.import_module("contenders.plain_model").PlainTransformer(17, 19, **widths, pad=PAD)
     rng = np.random.default_rng(0)
@@ -308,7 +309,7 @@ def test_engine_gives_all_contenders_the_same_sizes():
 def test_an_unknown_section_is_one_line():
     done = command("engin")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: there is no section 'engin'; choose from engine, scores, startup")
+    assert done.stderr.startswith("error: there is no section 'engin'; choose from diagnosis, engine, scores, startup")
     assert done.stderr.count("\n") == 1
 
 
@@ -320,7 +321,7 @@ def test_no_repeats_are_refused():
 def test_help_explains_the_sections():
     done = command("--help")
     assert done.returncode == 0
-    for section in ("engine", "scores", "startup"):
+    for section in ("diagnosis", "engine", "scores", "startup"):
         assert f"\n{section}\n  " in done.stdout
 
 
@@ -354,3 +355,10 @@ def test_the_first_update_is_told_and_ends_the_process(tmp_path, subprocess_envi
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     (told,) = (json.loads(line) for line in done.stderr.splitlines() if line.startswith("{"))
     assert 0 < told["cpu"] < 100
+
+
+@pytest.mark.slow
+def test_diagnosis_measured_once(subprocess_environment):
+    done = command("diagnosis", "--quick", env=subprocess_environment)
+    assert done.returncode == 0, done.stderr
+    assert {"diagnosis, ms", "evaluation, ms", "time, times"} <= set(done.stdout.splitlines())

@@ -12,7 +12,7 @@ from conftest import ROOT
 import train.loop
 import train.profile
 from train.errors import UserError
-from train.log import read_config, read_rows
+from train.log import read_config, read_diagnostics, read_rows
 from train.memory import GB, need
 from train.plan import make_plan
 
@@ -74,14 +74,14 @@ def together(tmp_path_factory):
 
 @pytest.mark.slow
 def test_lanes_in_groups_give_the_rows_of_lanes_together_stopped_between_groups_or_not(tmp_path, together, monkeypatch):
-    test = train.loop.Group._test
+    test = train.loop.Evaluations.test
 
-    def test_and_stop(group, *arguments):
+    def test_and_stop(evaluations, *arguments):
         os.kill(os.getpid(), signal.SIGTERM)
-        return test(group, *arguments)
+        return test(evaluations, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.loop.Group, "_test", test_and_stop)
+        patch.setattr(train.loop.Evaluations, "test", test_and_stop)
         assert study(tmp_path / "s", limit(2)) == 128 + signal.SIGTERM
     assert groups(tmp_path / "s") == [0, 0, 1, 1]
     assert {row["lane"] for row in rows(tmp_path / "s")} == {0, 1}
@@ -195,7 +195,7 @@ def test_while_a_cell_trains_the_next_one_compiles_and_only_the_next(tmp_path, m
 
 
 def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch, capsys):
-    """Every chunk, both evaluations and what follows them: training adds nothing and announces nothing."""
+    """Every chunk, both evaluations, what follows them, diagnoses: training adds nothing and announces nothing."""
     counts = []
     trained = train.loop.Group.train
 
@@ -209,7 +209,7 @@ def test_what_is_compiled_ahead_is_all_that_training_calls(tmp_path, monkeypatch
 
     monkeypatch.setattr(train.loop.Group, "train", watched)
     assert study(tmp_path / "study", "model.d_k=13", score="additive,dot") == 0
-    assert counts == [(3, 3), (3, 3)]
+    assert counts == [(4, 4), (4, 4)]
     assert "compiling" not in capsys.readouterr().out
 
 
@@ -240,3 +240,19 @@ def test_what_waits_to_be_compiled_when_a_study_ends_early_is_dropped(tmp_path, 
     finally:
         go_on.set()
     assert compiled == ["b"]
+
+
+def steps_diagnosed(workdir) -> list[int]:
+    return sorted({row["step"] for row in read_diagnostics(workdir)})
+
+
+def test_diagnoses_come_before_the_first_update_at_every_nth_evaluation_and_at_the_last(tmp_path):
+    for every, steps in (("1", [0, 6, 12, 14]), ("2", [0, 12, 14]), ("5", [0, 14]), ("0", [])):
+        assert study(tmp_path / every, "run.steps=14", f"run.diagnose_every={every}") == 0
+        assert steps_diagnosed(tmp_path / every) == steps
+    found = [row for row in read_diagnostics(tmp_path / "1") if row["step"] == 6 and row["lane"] == 2]
+    assert [row["attention"] for row in found][:4] == ["encoder_self", "decoder_self", "cross", None]
+    (valid,) = (row for row in read_rows(tmp_path / "1") if (row["step"], row["lane"], row["split"]) == (6, 2, "valid"))
+    assert all(list(row)[:8] == list(valid)[:8] for row in found)  # the lane and the axes of its cell
+    # What it looks at changes nothing.
+    assert rows(tmp_path / "1") == rows(tmp_path / "0")

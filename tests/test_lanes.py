@@ -129,12 +129,12 @@ def test_more_seeds_do_not_change_a_lane(run, devices):
 def test_evaluation_gives_each_real_lane_its_counts_and_tokens(run, devices):
     group = Lanes(run, THREE, devices)
     state = group.init()
-    evaluation, token_rbt = group.evaluate(state.params, batch(7, 0))
+    evaluation, token_rbt = group.evaluate(state.params, state.step, batch(7, 0))
     assert token_rbt.shape == (3, 6, 7)
     params = group.to_host(state.params)
     evaluate = jax.jit(run.evaluate)
     for index in range(3):
-        counts, token_bt = evaluate(lane_of(params, index), batch(7, 0), run.knobs(1e-3, 0))
+        counts, token_bt = evaluate(lane_of(params, index), 0, batch(7, 0), run.knobs(1e-3, 0))
         mine = lane_of(group.to_host(evaluation), index)
         assert close(mine.sums.loss, counts.sums.loss, 1e-3)
         assert int(mine.sequences) == 6
@@ -145,7 +145,7 @@ def test_evaluation_gives_the_same_on_one_device_as_on_two(run, devices):
     counts = []
     for count in (1, 2):
         group = Lanes(run, THREE, devices[:count])
-        evaluation, token_rbt = group.evaluate(group.init().params, batch(7, 0))
+        evaluation, token_rbt = group.evaluate(group.init().params, group.init().step, batch(7, 0))
         counts.append((group.to_host(evaluation.counts()), token_rbt))
     (one, tokens), (two, other) = counts
     np.testing.assert_array_equal(tokens, other)
@@ -175,7 +175,7 @@ def test_every_shape_of_a_batch_is_compiled_once(run, devices, compiled):
         for width in (7, 5, 6):
             cut = jax.tree.map(lambda x, width=width: x[..., :width], batches(group.seeds, 0, 2))
             state = group.update(state, cut, 2)
-            state = group.after_evaluation(state, group.evaluate(state.params, batch(7, 0))[0])
+            state = group.after_evaluation(state, group.evaluate(state.params, state.step, batch(7, 0))[0])
     state = group.update(group.from_host(group.to_host(state)), batches(group.seeds, 0, 2), 2)
     assert compiled(group) == 3 + 1 + 1
 

@@ -15,14 +15,14 @@ import pytest
 
 from tests.synthetic_study import study_rows
 from train.errors import UserError
+from train.jsonl import to_json
 from train.log import (
-    MetricsLog,
     axis_names,
     metric_names,
+    metrics_log,
     metrics_path,
     read_config,
     read_rows,
-    to_json,
     write_config,
 )
 
@@ -51,7 +51,7 @@ def test_every_line_is_strict_json_and_numbers_that_do_not_exist_are_null(tmp_pa
         "text": "今日 \u2028 \ud800 </script>",
         "path": tmp_path,
     }
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append([evaluation(11, **values)])
     lines = metrics_path(tmp_path).read_text("utf-8").splitlines()
     row = strict(lines[0])
@@ -65,14 +65,14 @@ def test_every_line_is_strict_json_and_numbers_that_do_not_exist_are_null(tmp_pa
 
 def test_a_whole_study_reads_back_through_a_strict_parser(tmp_path: Path) -> None:
     rows = study_rows()
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append(rows)
     assert [strict(line) for line in metrics_path(tmp_path).read_text("utf-8").split("\n")[:-1]] == rows
     assert read_rows(tmp_path) == rows
 
 
 def test_a_value_without_a_form_in_json_writes_nothing(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path) as log, pytest.raises(TypeError, match="object"):
+    with metrics_log(tmp_path) as log, pytest.raises(TypeError, match="object"):
         log.append([evaluation(1), evaluation(2, loss=object())])
     assert not metrics_path(tmp_path).exists()
 
@@ -83,19 +83,19 @@ TORN = [*(ROW[:length] for length in range(len(ROW))), b"\x00" * 4096, ROW[:17] 
 
 
 def test_a_torn_end_is_left_out_by_readers_and_cut_off_before_the_next_row(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append([evaluation(1), evaluation(2)])
     path = metrics_path(tmp_path)
     whole = path.read_bytes()
     for torn in TORN:
         path.write_bytes(whole + torn)
         assert [row["step"] for row in read_rows(tmp_path)] == [1, 2]
-        with MetricsLog(tmp_path) as log:
+        with metrics_log(tmp_path) as log:
             assert path.read_bytes() == whole + torn
             log.append([evaluation(3)])
         assert [row["step"] for row in read_rows(tmp_path)] == [1, 2, 3]
         path.write_bytes(whole + torn)
-        with MetricsLog(tmp_path) as log:
+        with metrics_log(tmp_path) as log:
             assert log.truncate("d_k=7", [0], 2) == 0
             assert path.read_bytes() == whole
 
@@ -126,7 +126,7 @@ def test_what_no_append_can_leave_is_named_by_its_line_and_not_touched(
     path = metrics_path(tmp_path)
     path.write_bytes(before + bad)
     number = before.count(b"\n") + 1
-    log = MetricsLog(tmp_path)
+    log = metrics_log(tmp_path)
     attempts = [lambda: read_rows(tmp_path), lambda: log.truncate("d_k=7", [0], 0)]
     attempts += [] if bad.endswith(b"\n") else [lambda: log.append([evaluation(1)])]
     for attempt in attempts:
@@ -136,7 +136,7 @@ def test_what_no_append_can_leave_is_named_by_its_line_and_not_touched(
 
 
 def test_a_log_that_nobody_writes_to_is_not_made(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path):
+    with metrics_log(tmp_path):
         pass
     assert read_rows(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
@@ -144,14 +144,14 @@ def test_a_log_that_nobody_writes_to_is_not_made(tmp_path: Path) -> None:
 
 def test_a_process_killed_while_it_writes_leaves_whole_lines(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from train.log import MetricsLog\n"
-        "log = MetricsLog(sys.argv[1])\n"
+        "import os, signal, sys; from train.log import metrics_log\n"
+        "log = metrics_log(sys.argv[1])\n"
         "for step in range(1, 8): log.append([{'cell': 'c', 'lane': 0, 'split': 'valid', 'step': step}])\n"
         'os.write(log._open(), b\'{"cell": "c", "lane"\'); os.kill(os.getpid(), signal.SIGKILL)\n'
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parent.parent, timeout=60)
     assert done.returncode == -9
-    with MetricsLog(tmp_path):
+    with metrics_log(tmp_path):
         assert [row["step"] for row in read_rows(tmp_path)] == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -174,7 +174,7 @@ def test_truncate_drops_later_rows_of_these_lanes_of_this_cell_only(tmp_path: Pa
         for lane in (0, 1, 2)
         for step in (5, 10, 15)
     ]
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append(rows)
         assert log.truncate("d_k=7", {0, 2}, 5) == 4
         assert log.truncate("d_k=7", {0, 2}, 5) == 0
@@ -186,9 +186,9 @@ def test_truncate_drops_later_rows_of_these_lanes_of_this_cell_only(tmp_path: Pa
 
 
 def test_resuming_after_a_kill_shows_each_step_once(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append([evaluation(step, loss=1.0) for step in range(1, 10)])
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.truncate("d_k=7", [0], 5)
         log.append([evaluation(step, loss=2.0) for step in range(6, 13)])
     rows = read_rows(tmp_path)
@@ -197,7 +197,7 @@ def test_resuming_after_a_kill_shows_each_step_once(tmp_path: Path) -> None:
 
 
 def test_of_two_rows_of_one_evaluation_the_later_counts(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append([evaluation(5, loss=1.0), evaluation(5, split="train"), evaluation(5, loss=3.0)])
     assert read_rows(tmp_path) == [evaluation(5, split="train"), evaluation(5, loss=3.0)]
 
@@ -210,7 +210,7 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_no_part_of_the_r
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, data[:-50])
 
-    with MetricsLog(tmp_path) as log:
+    with metrics_log(tmp_path) as log:
         log.append([evaluation(1)])
         whole, write = metrics_path(tmp_path).read_bytes(), os.write
         with monkeypatch.context() as patch:
@@ -224,15 +224,15 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_no_part_of_the_r
 
 def test_what_is_no_file_is_neither_read_nor_written(tmp_path: Path) -> None:
     metrics_path(tmp_path).symlink_to("/dev/full")
-    for attempt in (lambda: read_rows(tmp_path), lambda: MetricsLog(tmp_path).append([evaluation(1)])):
+    for attempt in (lambda: read_rows(tmp_path), lambda: metrics_log(tmp_path).append([evaluation(1)])):
         with pytest.raises(UserError, match=r"metrics\.jsonl: not a regular file"):
             attempt()
 
 
 def test_a_limit_on_the_size_of_files_leaves_the_rows_before_it(tmp_path: Path) -> None:
     code = (
-        "import resource, sys; from train.log import MetricsLog; from train.errors import UserError\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); log = MetricsLog(sys.argv[1])\n"
+        "import resource, sys; from train.log import metrics_log; from train.errors import UserError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); log = metrics_log(sys.argv[1])\n"
         "try:\n"
         "    for step in range(100): log.append([{'cell': 'c', 'lane': 0, 'split': 'valid', 'step': step}])\n"
         "except UserError as error: print(error, step)\n"
@@ -247,7 +247,7 @@ def test_a_limit_on_the_size_of_files_leaves_the_rows_before_it(tmp_path: Path) 
 
 def test_a_workdir_that_cannot_be_is_one_error(tmp_path: Path) -> None:
     for attempt in (
-        lambda: MetricsLog("/dev/null/x").append([evaluation(1)]),
+        lambda: metrics_log("/dev/null/x").append([evaluation(1)]),
         lambda: write_config("/dev/null/x", {}),
         lambda: read_rows("/dev/null/x"),
         lambda: read_config(tmp_path),
@@ -271,7 +271,7 @@ def test_config_is_whole_and_reads_back(tmp_path: Path) -> None:
 
 
 def test_closing_twice_is_fine_and_writing_after_it_is_not(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path)
+    log = metrics_log(tmp_path)
     log.close()
     log.close()
     with pytest.raises(ValueError, match="closed"):

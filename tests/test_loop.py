@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT
 
 from train.checkpoint import Checkpoints
-from train.log import read_config, read_rows
+from train.log import read_config, read_diagnostics, read_rows
 
 SMOKE = (
     "--config=configs/smoke.py",
@@ -76,6 +76,7 @@ def final_states(workdir: Path) -> list:
 
 def assert_same_study(one: Path, other: Path) -> None:
     assert rows_without_times(one) == rows_without_times(other)
+    assert read_diagnostics(one) == read_diagnostics(other) != []
     for (step, state), (other_step, other_state) in zip(final_states(one), final_states(other), strict=True):
         assert step == other_step == 30
         leaves, other_leaves = jax.tree.leaves(state), jax.tree.leaves(other_state)

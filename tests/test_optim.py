@@ -7,7 +7,7 @@ import optax
 import pytest
 from small_run import OPTIM
 
-from train.optim import OPTIMIZERS, SCHEDULES, make_optimizer, schedule_factor
+from train.optim import OPTIMIZERS, SCHEDULES, make_optimizer, schedule_factor, temperature
 
 
 def factor(update: int, steps: int = 100, **changes: object) -> float:
@@ -73,3 +73,10 @@ def test_ten_updates_equal_optax(name):
         change, other_state = theirs.update(jnp.sin(other + step), other_state, other)
         other = optax.apply_updates(other, change)
     np.testing.assert_allclose(params, other, rtol=1e-5, atol=1e-7)
+
+
+def test_the_temperature_changes_once_after_its_step():
+    optim = dataclasses.replace(OPTIM, temperature=2.0, temperature_after=0.1, temperature_step=3)
+    steps = [float(temperature(jnp.int32(step), optim)) for step in range(5)]
+    assert steps == pytest.approx([2.0, 2.0, 2.0, 0.1, 0.1])
+    assert float(temperature(10**6, dataclasses.replace(optim, temperature_step=0))) == 2.0

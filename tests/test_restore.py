@@ -55,7 +55,7 @@ def test_a_restored_lane_gives_the_test_row_and_the_predictions_of_its_run(study
     run = make_run(trained.cell, trained.task)
     fixed = trained.task.evaluation("test")
     evaluate = jax.jit(run.evaluate)
-    parts = [evaluate(trained.params, batch, run.knobs(0.0, 0)) for batch in fixed.batches]
+    parts = [evaluate(trained.params, trained.step, batch, run.knobs(0.0, 0)) for batch in fixed.batches]
     loss = sum(float(part.sums.loss) for part, _ in parts) / sum(int(part.sums.tokens) for part, _ in parts)
     assert loss == pytest.approx(row["loss"], rel=1e-5)
     tokens_nt = np.concatenate([np.asarray(token_bt) for _, token_bt in parts])

@@ -30,7 +30,7 @@ def update(run: Run, state: State, sentences: Batch, knob: Knobs) -> State:
 
 
 def evaluate(run: Run, params, sentences: Batch):
-    return compiled(run, "evaluate")(params, sentences, run.knobs(0.0, 0))
+    return compiled(run, "evaluate")(params, jnp.int32(0), sentences, run.knobs(0.0, 0))
 
 
 def trained(run: Run, steps: int, knob: Knobs) -> State:
@@ -98,7 +98,7 @@ def test_the_objective_is_one_mean_over_the_tokens_of_all_parts(accumulate):
     uneven = batch(0, 0)
     uneven.target_bt[3:, 1:] = PAD
     run = make_run(optim={"accumulate": accumulate})
-    _, objective, sums = run.gradient(init(run, knobs()).params, uneven, knobs(), jax.random.key(0))
+    _, objective, sums = run.gradient(init(run, knobs()).params, uneven, run.module, jax.random.key(0))
     assert int(sums.tokens) == np.count_nonzero(uneven.target_bt)
     assert float(objective) == pytest.approx(float(sums.loss) / int(sums.tokens), rel=1e-6)
 
@@ -142,7 +142,7 @@ def test_a_program_with_the_factor_as_a_number_is_the_module_with_its_own(name):
     )
     _, expected = cross_entropy(logits_btn, jnp.asarray(sentences.target_bt), pad=PAD, label_smoothing=0.0)
     for other in (run, run.program):
-        evaluation, _ = compiled(other, "evaluate")(params, sentences, run.knobs(0.0, 0))
+        evaluation, _ = compiled(other, "evaluate")(params, jnp.int32(0), sentences, run.knobs(0.0, 0))
         assert float(evaluation.sums.loss) == pytest.approx(float(expected.loss), rel=1e-5)
         after = compiled(other, "update")(init(run, knobs())._replace(params=params), sentences, run.knobs(0.0, 0))
         assert float(after.train.loss) == pytest.approx(float(expected.loss), rel=1e-5)
@@ -152,8 +152,12 @@ def test_scores_of_a_family_share_their_programs():
     runs = {name: make_run(score=name) for name in SCORES}
     assert runs["dot"].program == runs["scaled_dot"].program != runs["additive"].program
     assert runs["dot"] != runs["scaled_dot"]
-    factors = {name: float(run.knobs(0.0, 0).score_scale) for name, run in runs.items()}
-    assert factors == {"additive": 1.0, "dot": 1.0, "scaled_dot": pytest.approx(5**-0.5)}
+    assert runs["dot"].program == runs["dot_t5_init"].program == runs["scaled_dot_mup"].program
+    assert runs["additive"].program == runs["additive_unnormalised"].program
+    assert len({run.program for run in runs.values()}) == len(SCORES) - 4
+    factors = {name: float(run.knobs(0.0, 0).score_factor) for name, run in runs.items()}
+    own = {"scaled_dot": pytest.approx(5**-0.5), "scaled_dot_mup": pytest.approx(0.2)}
+    assert factors == dict.fromkeys(SCORES, 1.0) | own
     assert make_run(score="dot", d_k=7).program != runs["dot"].program
 
 
@@ -163,7 +167,7 @@ def test_an_empty_source_beside_others_leaves_finite_gradients():
     for score in ("additive", "dot", "scaled_dot"):
         run = make_run(score=score)
         params = init(run, knobs()).params
-        grads, objective, _ = run.gradient(params, sentences, run.knobs(3e-3, 0), jax.random.key(0))
+        grads, objective, _ = run.gradient(params, sentences, run.module, jax.random.key(0))
         assert np.isfinite(objective)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 
@@ -204,8 +208,8 @@ def test_parts_of_a_batch_have_dropout_of_their_own():
     twice = Batch(*(np.concatenate([side[:1]] * 2) for side in batch(0, 0)))
     run = make_run(dropout=0.5, optim={"accumulate": 2})
     params, single = init(run, knobs()).params, Batch(*(side[:1] for side in twice))
-    one = make_run(dropout=0.5).gradient(params, single, knobs(), jax.random.key(0))
-    both = run.gradient(params, twice, knobs(), jax.random.key(0))
+    one = make_run(dropout=0.5).gradient(params, single, make_run(dropout=0.5).module, jax.random.key(0))
+    both = run.gradient(params, twice, run.module, jax.random.key(0))
     assert float(both[2].loss) != pytest.approx(2 * float(one[2].loss), rel=1e-6)
 
 
@@ -273,11 +277,11 @@ def test_what_a_diverged_run_has_is_never_the_best(select):
     run = make_run(run={"select": select})
     start = init(run, knobs())
     frozen = start._replace(step=jnp.int32(7), diverged_at=jnp.int32(5))
-    after = run.after_evaluation(frozen, run.evaluate(start.params, batch(1, 0), knobs())[0])
+    after = run.after_evaluation(frozen, run.evaluate(start.params, start.step, batch(1, 0), knobs())[0])
     assert (int(after.best_step), int(after.diverged_at)) == (0, 5)
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan, start.params)
     state = start._replace(params=broken, step=jnp.int32(7))
-    after = run.after_evaluation(state, run.evaluate(broken, batch(1, 0), knobs())[0])
+    after = run.after_evaluation(state, run.evaluate(broken, state.step, batch(1, 0), knobs())[0])
     assert (int(after.best_step), int(after.diverged_at)) == (0, 7)
     assert distance(after.best_params, start.params) == 0
 

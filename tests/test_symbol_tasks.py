@@ -261,3 +261,12 @@ def test_hash_never_changes() -> None:
     # Which sentences are set apart must be the same for everyone and in every version, or results do not compare.
     rows = np.array([[4, 5, 6], [6, 5, 4], [4, 5, 0]], dtype=np.int32)
     assert Hash(3)(rows).tolist() == [127050011108216151, 12566256192253875161, 8873719016923307618]
+
+
+@pytest.mark.parametrize("name", ["copy", "toy_translation"])
+def test_lengths_are_those_of_the_sentences_trained_on(name: str) -> None:
+    task = make(name, low=3, high=17)
+    drawn = [np.count_nonzero(side != PAD, axis=1) for step in range(200) for side in task.batch(1, step)]
+    for share in (50, 97.5):
+        assert np.percentile(task.lengths(), share) == pytest.approx(np.percentile(np.concatenate(drawn), share), abs=1)
+    assert task.lengths().min() >= 2

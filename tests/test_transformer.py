@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 import model
-from model.scores import SCORES
+from model.scores import SCORES, Lengths
 from tests import reference
 
 FIELDS = {
@@ -28,6 +28,7 @@ FIELDS = {
     "tie_embeddings": False,
     "dtype": "float32",
     "pad": 0,
+    "lengths": Lengths(5.0, 7.0),
 }
 SOURCE = np.array([[5, 6, 7, 2, 0, 0], [4, 9, 11, 12, 13, 2], [8, 2, 0, 0, 0, 0]], np.int32)
 INPUT = np.array([[1, 5, 6, 7, 2], [1, 4, 4, 15, 16], [1, 10, 3, 2, 0]], np.int32)
@@ -84,7 +85,7 @@ def test_refusals_name_the_field():
         with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
             make(**{field: 0})
     for field, names in (
-        ("score", "additive, dot, scaled_dot"),
+        ("score", ", ".join(sorted(SCORES))),
         ("position", "none, sinusoidal"),
         ("norm", "post, pre"),
     ):
@@ -170,7 +171,7 @@ def test_attention_to_padding_is_exactly_zero():
     _, state = run(transformer, variables, mutable=["attention"])
     kept = state["attention"]
     for weight in (kept["encoder_0"]["attention"], kept["decoder_0"]["source_attention"]):
-        weight_bhqk = weight["weight_bhqk"][0]
+        weight_bhqk = weight["seen"][0].weight_bhqk
         np.testing.assert_array_equal(np.where((SOURCE == 0)[:, None, None], weight_bhqk, 0.0), 0.0)
         np.testing.assert_allclose(weight_bhqk.sum(-1), 1.0, atol=1e-6)
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 import model
 from train.errors import UserError
 from train.plan import Cell, Plan
@@ -41,9 +43,11 @@ def make_tasks(plan: Plan, workdir: Path | None) -> dict[str, Task]:
 def make_run(cell: Cell, task: Task) -> Run:
     """The functions of one run of a cell. Raises UserError where its model does not fit the task's vocabularies."""
     fields = {name: value for name, value in vars(cell.model).items() if name != "name"}
-    sizes = {"source_vocab": task.source_vocab, "target_vocab": task.target_vocab, "pad": PAD}
+    median, long = np.percentile(task.lengths(), (50, 97.5))
+    facts = {"pad": PAD, "lengths": model.Lengths(float(median), float(long))}
+    sizes = {"source_vocab": task.source_vocab, "target_vocab": task.target_vocab}
     try:
-        module = model.build(cell.model.name, **sizes, **fields)
+        module = model.build(cell.model.name, **sizes, **facts, **fields)
     except ValueError as error:
         raise UserError(f"cell {cell.name}: {error}") from error
     return Run(module=module, optim=cell.optim, run=cell.run, max_target=task.max_target)

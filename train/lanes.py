@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Wrapped
 
+from train.diagnose import Diagnosis, diagnose
 from train.layout import Layout, choose_layout
 from train.plan import Lane
 from train.step import Evaluation, Knobs, Run, State
@@ -47,7 +48,8 @@ class Programs:
         self._compiled: dict[tuple[Any, ...], Future[Compiled]] = {}
         order = self.layout.order
         self._update = self._for_all(self._some_updates, "rrr--", order, donate=0)
-        self._evaluate = self._for_all(self._evaluation, "rr-", order)
+        self._evaluate = self._for_all(self._evaluation, "rrr-", order)
+        self._diagnose = self._for_all(self._diagnosis, "rr-", order)
         # Selects, entry by entry: nothing to gain from taking lanes in turn, and quicker to compile.
         self._after_evaluation = self._for_all(run.after_evaluation, "rr", "vmap", donate=0)
 
@@ -72,8 +74,14 @@ class Programs:
         return compiled is not None and compiled.done()
 
     def evaluate(self, batch: Batch) -> Compiled:
-        """(params_r, knobs_r, batch) -> (evaluation_r, token_rbt), for a batch of this shape."""
-        return self._once(self._evaluate, self.state.params, self._knobs, self._like(batch, row_axis=0))
+        """(params_r, step_r, knobs_r, batch) -> (evaluation_r, token_rbt), for a batch of this shape."""
+        return self._once(
+            self._evaluate, self.state.params, self.state.step, self._knobs, self._like(batch, row_axis=0)
+        )
+
+    def diagnose(self, batch: Batch) -> Compiled:
+        """(state_r, knobs_r, batch) -> diagnosis_r, for a batch of this shape."""
+        return self._once(self._diagnose, self.state, self._knobs, self._like(batch, row_axis=0))
 
     def after_evaluation(self) -> Compiled:
         """(state_r, evaluation_r) -> state_r. The state is donated."""
@@ -155,8 +163,11 @@ class Programs:
 
         return jax.lax.fori_loop(0, count, body, state)
 
-    def _evaluation(self, params: Any, knobs: Knobs, batch: Batch) -> tuple[Evaluation, jax.Array]:
-        return self._run.evaluate(params, batch, knobs)
+    def _evaluation(self, params: Any, step: jax.Array, knobs: Knobs, batch: Batch) -> tuple[Evaluation, jax.Array]:
+        return self._run.evaluate(params, step, batch, knobs)
+
+    def _diagnosis(self, state: State, knobs: Knobs, batch: Batch) -> Diagnosis:
+        return diagnose(self._run, state, batch, knobs)
 
 
 def _key(function: Wrapped, arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -205,12 +216,15 @@ class Lanes:
         """Whether `program` would return at once."""
         return self._programs.has_update(batches)
 
-    def programs(self, batches: Sequence[Batch], evaluated: Sequence[Batch]) -> list[Callable[[], Compiled]]:
-        """What compiles, in any thread, the programs that such updates and evaluations call: a call for each.
+    def programs(
+        self, batches: Sequence[Batch], evaluated: Sequence[Batch], diagnosed: Sequence[Batch]
+    ) -> list[Callable[[], Compiled]]:
+        """What compiles, in any thread, the programs that such updates, evaluations and diagnoses call: a call each.
 
-        batches, evaluated: of which only the shapes count.
+        Of the batches only the shapes count.
         """
         return [
+            *(functools.partial(self._programs.diagnose, batch) for batch in diagnosed),
             *(functools.partial(self._programs.update, batch) for batch in batches),
             *(functools.partial(self._programs.evaluate, batch) for batch in evaluated),
             self._programs.after_evaluation,
@@ -236,11 +250,19 @@ class Lanes:
         batches = self._programs.put_batch(batches, row_axis=2)
         return self.program(batches)(state, self._knobs_r, self._row_r, batches, np.int32(count))
 
-    def evaluate(self, params: Any, batch: Batch) -> tuple[Evaluation, np.ndarray]:
-        """Counts of every lane over one batch of an evaluation set, and the decoded tokens [r, b, max_target]."""
+    def evaluate(self, params: Any, step_r: jax.Array, batch: Batch) -> tuple[Evaluation, np.ndarray]:
+        """Counts of every lane over one batch of an evaluation set, and the decoded tokens [r, b, max_target].
+
+        step_r: the updates after which the parameters were.
+        """
         batch = self._programs.put_batch(batch, row_axis=0)
-        evaluation, token_rbt = self._programs.evaluate(batch)(params, self._knobs_r, batch)
+        evaluation, token_rbt = self._programs.evaluate(batch)(params, step_r, self._knobs_r, batch)
         return evaluation, np.asarray(token_rbt)[: len(self.lanes)]
+
+    def diagnose(self, state: State, batch: Batch) -> Diagnosis:
+        """What attention, gradients and updates of every lane are on one batch (train/diagnose.py)."""
+        batch = self._programs.put_batch(batch, row_axis=0)
+        return self._programs.diagnose(batch)(state, self._knobs_r, batch)
 
     def after_evaluation(self, state: State, valid: Evaluation) -> State:
         """Keep each lane's best parameters so far and start its training sums anew. `state` is donated."""

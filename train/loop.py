@@ -2,14 +2,12 @@
 
 import contextlib
 import functools
-import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax.stages import Compiled
 
 from train.ahead import Ahead, in_background
@@ -19,18 +17,19 @@ from train.chunks import Updates
 from train.environment import describe, use_compilation_cache
 from train.errors import UserError
 from train.estimate import table
+from train.evaluate import Evaluations
 from train.lanes import Lanes
 from train.layout import Layout, choose_layout, start_backend
 from train.log import METRICS as METRICS_FILE
-from train.log import MetricsLog, read_rows
+from train.log import Logs, open_logs, read_rows
 from train.memory import GB, available, least_block, make_split, room
 from train.plan import Cell, Lane, Plan
 from train.profile import Recorder
 from train.progress import Progress
 from train.report.tables import summary
-from train.rows import best_in_words, is_finished, make_rows
-from train.step import Evaluation, Run, State
-from train.tasks import Task, check_ids
+from train.rows import best_in_words, is_finished
+from train.step import Run, State
+from train.tasks import Task
 from train.watch import Stop, Watchdog
 from train.workdir import STACKS, Workdir, open_workdir
 
@@ -65,7 +64,7 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
             return 0
         updates = sum(cell.run.steps for cell, _, _ in todo)
         with (
-            MetricsLog(workdir.path) as log,
+            open_logs(workdir.path) as logs,
             Progress(len(todo), updates) as progress,
             in_background() as ahead,
             Stop() as stop,
@@ -82,9 +81,9 @@ def run_study(plan: Plan, path: Path, *, overwrite: bool, profile: bool = False)
             while following:
                 group, following = following, next(groups, None)
                 if profile:
-                    group.train(log, progress, stop, recorder=Recorder(workdir.path))
+                    group.train(logs, progress, stop, recorder=Recorder(workdir.path))
                 else:
-                    group.train(log, progress, stop, begun=functools.partial(_compile, ahead, group, following))
+                    group.train(logs, progress, stop, begun=functools.partial(_compile, ahead, group, following))
                 profile = False
                 if stop.signal:
                     progress.say(f"stopped and saved in {workdir.path}; the same command goes on from there")
@@ -152,11 +151,12 @@ class Group:
         self._checkpoints = checkpoint_folder(workdir, cell.name, index)
         self._lanes = Lanes(run, lanes, devices)
         self._watchdog = Watchdog(cell.run.patience, workdir / STACKS)
+        self._evaluations = Evaluations(cell, task, self._lanes, self._watchdog, self._folder)
         self._memory = room(available(cell.run.memory_gb, devices), self._lanes.layout, len(devices))
 
     def train(
         self,
-        log: MetricsLog,
+        logs: Logs,
         progress: Progress,
         stop: Stop,
         recorder: Recorder | None = None,
@@ -170,7 +170,7 @@ class Group:
         checkpoints = Checkpoints(self._checkpoints)
         self._task.write(self._folder)
         step, state = self._begin(checkpoints, progress)
-        log.truncate(self._cell.name, [lane.lane for lane in self._lanes.lanes], step)
+        logs.truncate(self._cell.name, [lane.lane for lane in self._lanes.lanes], step)
         run = self._cell.run
         updates = self._updates(step)
         compiled = self._lanes.is_compiled(updates.pending.batches)
@@ -181,17 +181,21 @@ class Group:
             traced = recorder.around(chunk.updates, compiles=updates.compiles, last=last) if recorder else None
             with traced or contextlib.nullcontext():
                 state = updates.make(state, functools.partial(self._say_memory, progress))
-            step = updates.step
+            first, step = not step, updates.step
             progress.advance(chunk.updates)
             if begun:
                 begun()
                 begun = None
+            if first and run.diagnose_every:  # of the initial values, after the first updates: it would delay them
+                logs.diagnostics.append(self._evaluations.diagnose(self._lanes.init(), 0))
             if recorder and recorder.updates:
                 progress.say(recorder.table(self._lanes.program(chunk.batches).as_text() or ""))
                 recorder = None
             if step % run.eval_every == 0 or step == run.steps:
-                state, rows = self._evaluate(state, step, time.monotonic() - since)
-                log.append(rows)
+                if self._evaluations.is_diagnosed(step):
+                    logs.diagnostics.append(self._evaluations.diagnose(state, step))
+                state, rows = self._evaluations.valid(state, step, time.monotonic() - since)
+                logs.metrics.append(rows)
                 progress.evaluated(step, run.steps, best_in_words(rows, run.select), updates.pace.words())
                 since = time.monotonic()
             if step % run.checkpoint_every == 0 or step == run.steps:
@@ -202,19 +206,16 @@ class Group:
         if step == run.steps:
             checkpoints.keep_only(step)
             if not stop.signal:
-                log.append(self._test(state, step))
+                logs.metrics.append(self._evaluations.test(state, step))
         checkpoints.close()
         if recorder:
             progress.say(f"profile: {self._cell.name} had no chunk that compiled nothing; give it more run.steps")
 
     def programs(self) -> list[Callable[[], Compiled]]:
         """Calls that compile what training will call, each one program, in the order in which they are needed."""
-        evaluated = {
-            batch.source_bs.shape + batch.target_bt.shape: batch
-            for split in ("valid", "test")
-            for batch in self._task.evaluation(split).batches
-        }
-        return self._lanes.programs(self._updates(0).shapes(), list(evaluated.values()))
+        return self._lanes.programs(
+            self._updates(0).shapes(), self._evaluations.evaluated(), self._evaluations.diagnosed()
+        )
 
     def _updates(self, step: int) -> Updates:
         return Updates(self._cell, self._task, self._lanes, self._watchdog, step)
@@ -255,56 +256,6 @@ class Group:
                     f"{self._workdir / METRICS_FILE} has lost the rows of {self._cell.name}, lane {lane}, step"
                     f" {min(lost)}; put them back, or remove {self._folder} to train that cell anew"
                 )
-
-    def _evaluate(self, state: State, step: int, seconds: float) -> tuple[State, list[dict[str, Any]]]:
-        """Rows of the train and valid splits for every lane, and the state with the best parameters kept."""
-        evaluation, tokens_rnt = self._decode(state.params, "valid")
-        train = self._lanes.to_host(state.train)
-        with self._watchdog.watching():
-            state = jax.block_until_ready(self._lanes.after_evaluation(state, evaluation))
-        counts = {"train": train._asdict(), "valid": self._lanes.to_host(evaluation.counts())}
-        measured = {"valid": [self._task.measure("valid", tokens_nt) for tokens_nt in tokens_rnt]}
-        return state, self._rows(state, step, seconds, counts, measured)
-
-    def _test(self, state: State, step: int) -> list[dict[str, Any]]:
-        """Rows of the test split, from each lane's best parameters; predictions go to the cell's folder."""
-        since = time.monotonic()
-        evaluation, tokens_rnt = self._decode(state.best_params, "test")
-        for lane, tokens_nt in zip(self._lanes.lanes, tokens_rnt, strict=True):
-            lines = self._task.lines("test", tokens_nt)
-            if lines is not None:
-                file = self._folder / "predictions" / f"test.lane-{lane.lane}.txt"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
-        counts = {"test": self._lanes.to_host(evaluation.counts())}
-        measured = {"test": [self._task.measure("test", tokens_nt) for tokens_nt in tokens_rnt]}
-        return self._rows(state, step, time.monotonic() - since, counts, measured)
-
-    def _decode(self, params: Any, split: str) -> tuple[Evaluation, np.ndarray]:
-        """Counts on an evaluation set, and each lane's decoded tokens [r, n, max_target] in the set's own order."""
-        fixed = self._task.evaluation(split)
-        parts = []
-        for batch in fixed.batches:
-            check_ids(batch, self._task)
-            with self._watchdog.watching():
-                parts.append(self._lanes.evaluate(params, batch))
-        evaluation = functools.reduce(operator.add, (counts for counts, _ in parts))
-        token_rbt = np.concatenate([token_rbt for _, token_rbt in parts], axis=1)
-        real = fixed.order_n >= 0
-        tokens_rnt = np.empty((token_rbt.shape[0], int(real.sum()), token_rbt.shape[2]), np.int32)
-        tokens_rnt[:, fixed.order_n[real]] = token_rbt[:, real]
-        return evaluation, tokens_rnt
-
-    def _rows(
-        self,
-        state: State,
-        step: int,
-        seconds: float,
-        counts: dict[str, dict[str, np.ndarray]],
-        measured: dict[str, list[dict[str, Any]]],
-    ) -> list[dict[str, Any]]:
-        state_r = self._lanes.to_host({"best_step": state.best_step, "diverged_at": state.diverged_at})
-        return make_rows(self._cell, self._lanes.lanes, step, seconds, state_r, counts, measured)
 
 
 def dry_run(plan: Plan) -> int:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from model import SCORES, additive
+from model import additive, family
 from train.errors import UserError
 from train.host_memory import free_memory
 from train.layout import Layout
@@ -110,7 +110,7 @@ def hidden_layers(
 
     rows: of all devices that the batch is split over: the program is written as if there were one.
     """
-    if not SCORES[model.score].parameters:
+    if family(model.score) != "additive":
         return ()
     tiling = additive.CPU if platform == "cpu" else additive.ACCELERATOR
     examples = rows * model.num_heads

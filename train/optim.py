@@ -59,6 +59,16 @@ def schedule_factor(step: jax.Array | int, optim: OptimSettings, steps: int) -> 
     return jnp.where(update <= optim.warmup_steps, update / optim.warmup_steps, factor)
 
 
+def temperature(step: jax.Array | int, optim: OptimSettings) -> jax.Array:
+    """What scores are divided by in the update after `step` updates have been made.
+
+    `optim.temperature` up to and with update `optim.temperature_step`, `optim.temperature_after` from then on: an
+    intervention in mid-run (Zhai et al. 2023, section 3). With `temperature_step` 0 there is none.
+    """
+    before, after = jnp.float32(optim.temperature), jnp.float32(optim.temperature_after)
+    return jnp.where(jnp.asarray(step) < optim.temperature_step, before, after) if optim.temperature_step else before
+
+
 def make_optimizer(optim: OptimSettings) -> optax.GradientTransformation:
     """Clipping by the global norm (`optim.clip`, 0 = off), then the optimizer's direction, without rate and sign.
 

@@ -105,7 +105,8 @@ def _path(assignment: str) -> str:
 def _known_names() -> Names:
     """The dicts that say what a name may be. Imported late: they bring JAX, which a help text does not need."""
     import model
-    from model.transformer import DTYPES, NORMS
+    from model.layers import NORMS
+    from model.transformer import DTYPES
     from train.metrics import METRICS
     from train.optim import OPTIMIZERS, SCHEDULES
     from train.tasks import TASKS
@@ -204,7 +205,7 @@ def _check_model(settings: ModelSettings) -> None:
 
     fields = {name: value for name, value in vars(settings).items() if name != "name"}
     try:
-        model.build(settings.name, source_vocab=5, target_vocab=5, pad=0, **fields)
+        model.build(settings.name, source_vocab=5, target_vocab=5, pad=0, lengths=model.Lengths(2.0, 2.0), **fields)
     except ValueError as error:
         raise UserError(f"model.{' '.join(str(error).split())}") from error
 

@@ -55,11 +55,13 @@ def restore(workdir: str | Path, cell: str, lane: int) -> Trained:
     if newest is None:
         raise UserError(f"cell {cell} of {folder} has no checkpoint of lane {lane} yet")
     task = make_task(found.cell, stored=cell_folder(folder, cell))
+    run, step = make_run(found.cell, task), int(newest.state["best_step"][found.place])
+    factor = run.after(run.knobs(0.0, 0), step).score_factor  # at the temperature of that step
     return Trained(
         cell=found.cell,
         lane=found.lanes[found.place],
         task=task,
-        module=make_run(found.cell, task).module,
+        module=run.module.clone(score_factor=float(factor)),
         params=jax.tree.map(lambda value_r: jnp.asarray(value_r[found.place]), newest.state["best_params"]),
-        step=int(newest.state["best_step"][found.place]),
+        step=step,
     )

@@ -15,6 +15,13 @@ from train.step import NEVER
 Counts = Mapping[str, np.ndarray]
 
 
+def lane_name(cell: Cell, lane: Lane) -> Row:
+    """With what every row begins: the lane, and the axes of its cell."""
+    name = {"cell": cell.name, "lane": lane.lane, "lr": lane.lr, "seed": lane.seed}
+    axes = {"task": cell.task.name, "model": cell.model.name, "score": cell.model.score, "d_k": cell.model.d_k}
+    return {**name, **axes, **cell.axes}
+
+
 def make_rows(
     cell: Cell,
     lanes: Sequence[Lane],
@@ -35,8 +42,6 @@ def make_rows(
     """
     rows = []
     for index, lane in enumerate(lanes):
-        name = {"cell": cell.name, "lane": lane.lane, "lr": lane.lr, "seed": lane.seed}
-        axes = {"task": cell.task.name, "model": cell.model.name, "score": cell.model.score, "d_k": cell.model.d_k}
         best_step, diverged_at = int(state_r["best_step"][index]), int(state_r["diverged_at"][index])
         for split, counts_r in counts.items():
             numbers: Row = {**of_lane(counts_r, index), "target_tokens": int(counts_r["tokens"][index])}
@@ -47,7 +52,7 @@ def make_rows(
                 numbers |= measured[split][index]
             if split == "test" and not best_step:  # diverged before any evaluation: nothing was learnt
                 numbers = dict.fromkeys(numbers)
-            row = {**name, **axes, **cell.axes, "step": step, "split": split, **numbers}
+            row = {**lane_name(cell, lane), "step": step, "split": split, **numbers}
             row |= {} if split == "train" else {"best_step": best_step}
             row |= {"diverged_at": None if diverged_at == NEVER else diverged_at, "seconds": round(seconds, 3)}
             rows.append(row)

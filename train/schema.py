@@ -1,8 +1,9 @@
 """What a config holds: one frozen dataclass a section, the bound of each knob beside it.
 
 Adding a knob is one line here and one line, with its comment and its value, in configs/base.py: everything that reads,
-checks or overrides a knob goes over these fields. Names that other files define (tasks, scores, architectures,
-positions, optimizers, schedules, metrics) are free text here; plan.py checks them against the dicts that hold them.
+checks or overrides a knob goes over these fields. A default stands for config.json of versions without the knob. Names
+that other files define (tasks, scores, architectures, positions, optimizers, schedules, metrics) are free text here;
+plan.py checks them against the dicts that hold them.
 """
 
 import dataclasses
@@ -46,9 +47,9 @@ def at_least(low: int, *, least: int = 0, default: Any = dataclasses.MISSING) ->
     return _bounded(f"at least {low}", lambda x: x >= low, least, default=default)
 
 
-def above(low: int, *, least: int = 0) -> Any:
+def above(low: int, *, least: int = 0, default: Any = dataclasses.MISSING) -> Any:
     """A number > low."""
-    return _bounded(f"above {low}", lambda x: x > low, least)
+    return _bounded(f"above {low}", lambda x: x > low, least, default=default)
 
 
 def fraction() -> Any:
@@ -123,6 +124,9 @@ class OptimSettings:
     b2: float = fraction()
     eps: float = above(0)
     accumulate: int = at_least(1)
+    temperature: float = above(0, default=1.0)
+    temperature_after: float = above(0, default=1.0)
+    temperature_step: int = at_least(0, default=0)
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ class RunSettings:
     select: str = named()
     devices: int = at_least(0)
     patience: float = above(0)
-    memory_gb: float = at_least(0, default=0.0)  # the default stands for config.json of versions without the knob
+    memory_gb: float = at_least(0, default=0.0)
+    diagnose_every: int = at_least(0, default=0)
 
 
 SECTIONS: dict[str, type] = {
@@ -159,7 +164,7 @@ SECTIONS: dict[str, type] = {
 
 # Knobs that never change a result, so a study may go on with other values of them. run.memory_gb decides which lanes
 # train together, which may change last bits: of those that a launch adds, the others keep their groups.
-FREE = frozenset({"run.checkpoint_every", "run.chunk_steps", "run.patience", "run.memory_gb"})
+FREE = frozenset({"run.checkpoint_every", "run.chunk_steps", "run.patience", "run.memory_gb", "run.diagnose_every"})
 
 
 @dataclass(frozen=True)
@@ -214,6 +219,8 @@ def check_together(values: Mapping[str, Any]) -> None:
         raise refuse("optim.warmup_steps", "is above", "run.steps")
     if values["optim.schedule"] == "cosine" and values["optim.warmup_steps"] == values["run.steps"]:
         raise refuse("optim.warmup_steps", "leaves the cosine nothing to fall in: must be below", "run.steps")
+    if values["optim.temperature_step"] > values["run.steps"]:
+        raise refuse("optim.temperature_step", "is above", "run.steps")
     tokens = values["run.eval_every"] * values["run.batch_size"] * (values["task.max_length"] + 1)
     if tokens > LARGEST_INT:
         raise refuse("run.eval_every", f"has {tokens:,} tokens, too many to count in 32 bits, with", "run.batch_size")

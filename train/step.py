@@ -13,15 +13,16 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from model import SCORES, family
+from model import SCORES, Lengths, family
 from model.decoding import greedy
 from train.metrics import METRICS
 from train.objective import Sums, cross_entropy
-from train.optim import make_optimizer, schedule_factor
+from train.optim import make_optimizer, schedule_factor, temperature
 from train.schema import OptimSettings, RunSettings
 from train.tasks import BOS, EOS, PAD, Batch
 
 NEVER = -1
+ANY_LENGTHS = Lengths(0.0, 0.0)  # of a program that makes no initial values
 
 
 class Knobs(NamedTuple):
@@ -29,12 +30,12 @@ class Knobs(NamedTuple):
 
     learning_rate: [] float32, the peak rate.
     seed: [] uint32: the initial values, the dropout and (on the host) the data of the run.
-    score_scale: [] float32, the factor on every score (model/scores.py).
+    score_factor: [] float32, the factor on every score (model/scores.py).
     """
 
     learning_rate: Any
     seed: Any
-    score_scale: Any
+    score_factor: Any
 
 
 class State(NamedTuple):
@@ -109,20 +110,26 @@ class Run:
 
     @property
     def program(self) -> "Run":
-        """The run whose `update`, `evaluate` and `after_evaluation` are also this one's: equal runs, equal programs.
+        """The run whose functions but `init` are also this one's: equal runs, equal programs.
 
-        Scores of a family differ in the factor, which is among the knobs, and in initial values.
+        Scores of a family differ in the factor, which is among the knobs, and in initial values; on the lengths of
+        sentences nothing else depends.
         """
-        return dataclasses.replace(self, module=self.module.clone(score=family(self.module.score)))
+        return dataclasses.replace(self, module=self.module.clone(score=family(self.module.score), lengths=ANY_LENGTHS))
 
     def knobs(self, learning_rate: Any, seed: Any) -> Knobs:
         """Knobs of a rate and a seed; of arrays of them, those of many runs."""
         rate = np.asarray(learning_rate, np.float32)
-        scale = SCORES[self.module.score].scale(self.module.d_k)
-        return Knobs(rate, np.asarray(seed, np.uint32), np.full(rate.shape, scale, np.float32))
+        factor = SCORES[self.module.score].factor(self.module.d_k)
+        return Knobs(rate, np.asarray(seed, np.uint32), np.full(rate.shape, factor, np.float32))
 
-    def _scaled(self, knobs: Knobs) -> nn.Module:
-        return self.module.clone(score_scale=knobs.score_scale)
+    def at(self, knobs: Knobs, step: jax.Array | int) -> nn.Module:
+        """The module as the update after `step` updates uses it: the knobs' factor over the temperature then."""
+        return self.module.clone(score_factor=knobs.score_factor / temperature(step, self.optim))
+
+    def after(self, knobs: Knobs, step: jax.Array | int) -> nn.Module:
+        """The module as the last of `step` updates used it; before the first as that will."""
+        return self.at(knobs, jnp.maximum(jnp.asarray(step) - 1, 0))
 
     def init(self, knobs: Knobs) -> State:
         """The state before the first update. The same seed gives the same values wherever shapes and names agree.
@@ -143,8 +150,10 @@ class Run:
             best_step=jnp.int32(0),
         )
 
-    def _objective(self, params: Any, batch: Batch, knobs: Knobs, key_dropout: jax.Array) -> tuple[jax.Array, Sums]:
-        logits_btn = self._scaled(knobs).apply(
+    def _objective(
+        self, params: Any, batch: Batch, module: nn.Module, key_dropout: jax.Array
+    ) -> tuple[jax.Array, Sums]:
+        logits_btn = module.apply(
             {"params": params},
             batch.source_bs,
             shift_right(jnp.asarray(batch.target_bt)),
@@ -155,29 +164,39 @@ class Run:
             logits_btn, jnp.asarray(batch.target_bt), pad=PAD, label_smoothing=self.optim.label_smoothing
         )
 
-    def gradient(self, params: Any, batch: Batch, knobs: Knobs, key_dropout: jax.Array) -> tuple[Any, jax.Array, Sums]:
+    def gradient(
+        self, params: Any, batch: Batch, module: nn.Module, key_dropout: jax.Array
+    ) -> tuple[Any, jax.Array, Sums]:
         """Gradient of the mean objective per real target token of the whole batch, that mean, and the plain sums.
 
         With `optim.accumulate` = a the batch is taken in a equal parts, one after another. Parts are summed and
         divided once by the tokens of all: the result is that of the whole batch at a fraction of the memory.
         """
-        grad_and_sums = jax.value_and_grad(self._objective, has_aux=True)
+        grad_and_sums = jax.value_and_grad(
+            lambda params, batch, key: self._objective(params, batch, module, key), has_aux=True
+        )
         parts = self.optim.accumulate
         if parts == 1:
-            (objective, sums), grads = grad_and_sums(params, batch, knobs, key_dropout)
+            (objective, sums), grads = grad_and_sums(params, batch, key_dropout)
         else:
             parts_batch = jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
 
             def add_part(carry: tuple, part: tuple) -> tuple[tuple, None]:
                 index, part_batch = part
                 key_part = jax.random.fold_in(key_dropout, index)
-                (objective, sums), grads = grad_and_sums(params, part_batch, knobs, key_part)
+                (objective, sums), grads = grad_and_sums(params, part_batch, key_part)
                 return jax.tree.map(jnp.add, carry, (grads, objective, sums)), None
 
             zero = (jax.tree.map(jnp.zeros_like, params), jnp.float32(0), Sums.zero())
             (grads, objective, sums), _ = jax.lax.scan(add_part, zero, (jnp.arange(parts), parts_batch))
         per_token = 1.0 / jnp.maximum(sums.tokens, 1)
         return jax.tree.map(lambda grad: grad * per_token, grads), objective * per_token, sums
+
+    def change(self, grads: Any, state: State, knobs: Knobs) -> tuple[Any, Any]:
+        """What the next update takes off the parameters if this is its gradient, and the optimizer's state after it."""
+        direction, optimizer = self.optimizer.update(grads, state.optimizer, state.params)
+        rate = knobs.learning_rate * schedule_factor(state.step, self.optim, self.run.steps)
+        return jax.tree.map(lambda change: rate * change, direction), optimizer
 
     def update(self, state: State, batch: Batch, knobs: Knobs) -> State:
         """The state after one more update; unchanged but for its step counter when the run has diverged.
@@ -188,10 +207,9 @@ class Run:
           knobs: of this run.
         """
         key_dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(knobs.seed), 1), state.step)
-        grads, objective, sums = self.gradient(state.params, batch, knobs, key_dropout)
-        direction, optimizer = self.optimizer.update(grads, state.optimizer, state.params)
-        rate = knobs.learning_rate * schedule_factor(state.step, self.optim, self.run.steps)
-        params = jax.tree.map(lambda param, change: param - rate * change, state.params, direction)
+        grads, objective, sums = self.gradient(state.params, batch, self.at(knobs, state.step), key_dropout)
+        change, optimizer = self.change(grads, state, knobs)
+        params = jax.tree.map(lambda param, change: param - change, state.params, change)
 
         finite = jnp.isfinite(objective) & jnp.isfinite(optax.tree.norm(grads))
         alive = finite & (state.diverged_at == NEVER)
@@ -202,18 +220,18 @@ class Run:
             step=state.step + 1, diverged_at=jnp.where(first_failure, state.step + 1, state.diverged_at)
         )
 
-    def evaluate(self, params: Any, batch: Batch, knobs: Knobs) -> tuple[Evaluation, jax.Array]:
+    def evaluate(self, params: Any, step: jax.Array, batch: Batch, knobs: Knobs) -> tuple[Evaluation, jax.Array]:
         """Counts on some sentences, teacher-forced and by greedy decoding, and the decoded tokens.
 
         Args:
-          params: parameters.
+          params: parameters. step: the update after which they were.
           batch: source_bs [b, s], target_bt [b, t], t <= max_target.
           knobs: of this run.
 
         Returns:
           (evaluation, token_bt [b, max_target] int32: decoded, EOS included, PAD after it).
         """
-        module, variables = self._scaled(knobs), {"params": params}
+        module, variables = self.after(knobs, step), {"params": params}
         target_bt = jnp.asarray(batch.target_bt)
         encoded = module.apply(variables, batch.source_bs, deterministic=True, method="encode")
         logits_btn = module.apply(variables, encoded, shift_right(target_bt), deterministic=True, method="decode")

@@ -188,7 +188,7 @@ def _comparison(
 
 
 def finish(chart: alt.TopLevelMixin, lanes: Sequence[LaneResult], width: int = 600) -> alt.TopLevelMixin:
-    """Below the chart the cells that lack seeds or rates; sizes of text, fonts and quiet lines as in every chart.
+    """Dressed, and below the chart the cells that lack seeds or rates.
 
     ``width``: pixels that a line below the chart may take.
     """
@@ -196,6 +196,11 @@ def finish(chart: alt.TopLevelMixin, lanes: Sequence[LaneResult], width: int = 6
     if lines:
         below = alt.TitleParams(lines, orient="bottom", anchor="start", offset=12, fontSize=12, fontWeight="normal")
         chart = chart.properties(title=below)
+    return dress(chart)
+
+
+def dress(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
+    """Sizes of text, fonts and quiet lines as in every chart."""
     return (
         chart.configure(font=FONT, background="white", padding=8)
         .configure_axis(

@@ -25,7 +25,8 @@ def thin(count: int, keep: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, count - 1, keep)})
 
 
-def _significant(value: float) -> float:
+def significant(value: float) -> float:
+    """With four digits: a page has no use for more."""
     return float(f"{value:.4g}")
 
 
@@ -39,7 +40,7 @@ def curves(rows: Sequence[Row], lanes: Sequence[LaneResult], value: str, choose:
     chosen = {(lane.cell, lane.lane): lane for lane in best_lanes(lanes, choosing_metric(lanes, choose))}
     numbers: dict[tuple[str, str, str], dict[int, list[float]]] = {}
     outer = plan.x if plan.x not in (plan.series, "lr") else ""
-    for lane in sorted(chosen.values(), key=lambda lane: _order(lane.axes.get(outer))):
+    for lane in sorted(chosen.values(), key=lambda lane: order_of(lane.axes.get(outer))):
         facet = f"{outer} = {printable(lane.axes.get(outer))}" if outer else ""
         numbers[(plan.panel_of(lane), facet, plan.series_of(lane))] = {}
     for row in rows:
@@ -57,15 +58,16 @@ def curves(rows: Sequence[Row], lanes: Sequence[LaneResult], value: str, choose:
         for index in thin(len(order), keep):
             seeds = steps[order[index]]
             point = {"panel": panel, "facet": facet, "series": series, "step": order[index]}
-            point |= {"mean": _significant(math.fsum(seeds) / len(seeds))}
-            point |= {"low": _significant(min(seeds)), "high": _significant(max(seeds))}
+            point |= {"mean": significant(math.fsum(seeds) / len(seeds))}
+            point |= {"low": significant(min(seeds)), "high": significant(max(seeds))}
             data.append(point)
     if not data:
         return None
     return finish(facets(_curve(data, plan, value, len(numbers)), data, 2 if outer else 3, True), lanes)
 
 
-def _order(value: Any) -> tuple[bool, Any]:
+def order_of(value: Any) -> tuple[bool, Any]:
+    """A key to sort values of an axis by: numbers by size, then anything else."""
     return (False, value) if is_number(value) else (True, str(value))
 
 

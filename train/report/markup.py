@@ -8,11 +8,13 @@ import functools
 import html
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import vl_convert
 
+from train.errors import UserError
 from train.report.charts import FONT
 from train.report.words import printable
 
@@ -118,3 +120,35 @@ def grid(head: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "",
     heads = "".join(f"<th{' class=text' if i < text else ''}>{cell}</th>" for i, cell in enumerate(head))
     title = f"<caption>{caption}</caption>" if caption else ""
     return f"<table>{title}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def document(title: str, header: str, body: str, figures: Figures) -> str:
+    """A page that loads nothing. ``title``: text; header and body: HTML, with the places of the figures."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header>{header}</header>
+<noscript><p class="warning">The charts need JavaScript; the tables do not.</p></noscript>
+<main>
+{body}
+</main>
+{figures.script()}
+</body>
+</html>
+"""
+
+
+def write_page(page: str, output: Path) -> Path:
+    """Write a page and return its path. Raises UserError where the disk refuses."""
+    try:
+        output.write_text(page, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UserError(f"{output}: {error.strerror or error}") from error
+    return output

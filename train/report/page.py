@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.errors import UserError
-from train.log import Row, metrics_path, read_config, read_rows
+from train.log import Row, metrics_path, read_config, read_diagnostics, read_rows
+from train.report import inside
 from train.report.charts import fixed_rates, headline, layout
 from train.report.curves import curves
 from train.report.intervals import Spread
-from train.report.markup import POLICY, STYLE, Figures, escape, escape_block, grid
+from train.report.markup import Figures, document, escape, escape_block, grid, write_page
 from train.report.pivot import BEST, Block, Table, default_layout, pivot
 from train.report.statistics import (
     LaneResult,
@@ -258,45 +258,46 @@ def _body(rows: Sequence[Row], lanes: Sequence[LaneResult], figures: Figures) ->
     return "\n".join(sections)
 
 
-def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row]) -> str:
+def _inside(diagnostics: Sequence[Row], lanes: Sequence[LaneResult], value: str, figures: Figures) -> str:
+    """What attention does inside, of each cell at its best rate; nothing where nothing was diagnosed."""
+    found = inside.of_chosen(diagnostics, lanes, value)
+    if not found:
+        return ""
+    drawn = []
+    for quantity in inside.DRAWN:
+        remark = f" What is below {inside.FLOOR:g} is drawn there." if quantity.powers else ""
+        caption = (
+            f"{quantity.words} against the step, each cell at its best rate: median over seeds, layers and heads; the "
+            f"band spans them.{remark}"
+        )
+        drawn.append(figures.add(inside.development(found, lanes, quantity), escape(caption)))
+    lines = [
+        [escape(cell), escape(attention), *(number(value, "") for value in medians.values())]
+        for cell, attention, medians in inside.at_the_end(found)
+    ]
+    table = grid(["cell", "attention", *inside.SUMMED_UP], lines, text=2)
+    return (
+        f"<h2>Inside attention</h2>{''.join(drawn)}<details><summary>At the last step: medians over seeds, layers and "
+        f'heads</summary><div class="scroll">{table}</div></details>'
+    )
+
+
+def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row], diagnostics: Sequence[Row] = ()) -> str:
     """The page as text. What a study can hold makes no page fail: no rows, one row, nothing finite, cells not run."""
     lanes = lane_results(rows)
     states = progress(record, lanes)
     figures = Figures()
     if lanes:
-        body = _body(rows, lanes, figures)
+        body = _body(rows, lanes, figures) + _inside(diagnostics, lanes, headline_values(rows)[0], figures)
     else:
         body = '<p class="warning">The log has no evaluations yet, so there is nothing to draw.</p>'
     config = escape_block(json.dumps(record.get("config"), indent=2, ensure_ascii=False))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(workdir.resolve().name)}: d_k lab report</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>{_header(workdir, record, states)}</header>
-<noscript><p class="warning">The charts need JavaScript; the tables do not.</p></noscript>
-<main>
-{body}
-{_incomplete(states)}
-<h2>Configuration</h2>
-<details><summary>The resolved config</summary><pre>{config}</pre></details>
-</main>
-{figures.script()}
-</body>
-</html>
-"""
+    body += f"{_incomplete(states)}<h2>Configuration</h2>"
+    body += f"<details><summary>The resolved config</summary><pre>{config}</pre></details>"
+    return document(f"{workdir.resolve().name}: d_k lab report", _header(workdir, record, states), body, figures)
 
 
 def write_report(workdir: Path, output: Path) -> Path:
     """Write the report of a workdir and return its path. Raises UserError where it cannot be read or written."""
-    page = render(workdir, read_config(workdir), read_rows(workdir))
-    try:
-        output.write_text(page, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UserError(f"{output}: {error.strerror or error}") from error
-    return output
+    page = render(workdir, read_config(workdir), read_rows(workdir), read_diagnostics(workdir))
+    return write_page(page, output)

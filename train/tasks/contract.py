@@ -63,6 +63,13 @@ class Task(Protocol):
         """Batch of update `step` (from 0): a function of (seed, step) alone."""
         ...
 
+    def lengths(self) -> np.ndarray:
+        """[n] tokens of training sentences of both sides, EOS included: all, or a fixed sample where there is no end.
+
+        In the proportions in which they occur.
+        """
+        ...
+
     def evaluation(self, split: str) -> EvaluationSet:
         """The fixed "valid" or "test" set."""
         ...

@@ -266,6 +266,10 @@ class ParallelText:
         pairs, (s, t) = self._buckets.pairs(seed, step), self._buckets.shape(step)
         return Batch(self._source.rows(pairs, self._batch_size, s), self._target.rows(pairs, self._batch_size, t))
 
+    def lengths(self) -> np.ndarray:
+        """Of all pairs that are used."""
+        return np.concatenate([self._source.length_n, self._target.length_n])
+
     def evaluation(self, split: str) -> EvaluationSet:
         """The "valid" or "test" set, sorted by length; a row of padding with a place in `order_n` is a blank line."""
         return self._evaluation[split]

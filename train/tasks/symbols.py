@@ -85,6 +85,10 @@ class SymbolTask(ABC):
             reserved_b[again] = self._reserved(content_bl[again], length_b[again])
         return self._batch(content_bl, length_b)
 
+    def lengths(self) -> Ids:
+        """Each length once: they are equally frequent, and the same on both sides."""
+        return np.arange(self._low + 1, self._high + 2, dtype=np.int32)
+
     def evaluation(self, split: str) -> EvaluationSet:
         """The "valid" or "test" set: a function of the task's settings, whatever the size of its batches."""
         if split not in self._sets:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from train.errors import UserError
 from train.schema import TaskSettings
-from train.tasks.contract import EOS, Batch, EvaluationSet
+from train.tasks.contract import EOS, PAD, Batch, EvaluationSet
 from train.tasks.split import (
     CLASSES,
     EVALUATION_SEED,
@@ -90,6 +90,12 @@ class ToyTranslation:
             free = np.flatnonzero(~is_reserved(self._hash(source_bs)))[:rows]
             if len(free) == rows:
                 return self._both(slots_bs[free], source_bs[free], length_b[free])
+
+    def lengths(self) -> Ids:
+        """Of a fixed sample."""
+        slots_bs = self._draw(np.random.default_rng((0, 0, PURPOSE["train"])), _PART)
+        both = self._both(slots_bs, *self._source(slots_bs))
+        return np.concatenate([np.count_nonzero(side != PAD, axis=1) for side in both])
 
     def evaluation(self, split: str) -> EvaluationSet:
         """The "valid" or "test" set: a function of the task's settings, whatever the size of its batches."""

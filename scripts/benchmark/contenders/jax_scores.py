@@ -27,6 +27,11 @@ def plain(params: Parameters, query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax
     return jnp.einsum("bqkhd,hd->bhqk", jnp.tanh(query_bqhd[:, :, None] + key_bkhd[:, None]), params["v_hd"])
 
 
+def own(name: str) -> Score:
+    """An entry of SCORES as the softmax gets it."""
+    return lambda params, query_bqhd, key_bkhd: scores(name, params, query_bqhd, key_bkhd).effective_bhqk
+
+
 def ours(score: Score) -> Attend:
     """Attention with a score, as model/attention.py does it between its projections."""
 
@@ -40,10 +45,10 @@ def ours(score: Score) -> Attend:
 
 
 SCORE: dict[str, Score] = {
-    "blocked": functools.partial(scores, "additive"),
+    "blocked": own("additive"),
     "plain": plain,
-    "dot": functools.partial(scores, "dot"),
-    "scaled_dot": functools.partial(scores, "scaled_dot"),
+    "dot": own("dot"),
+    "scaled_dot": own("scaled_dot"),
 }
 ATTENTION: dict[str, Attend] = {
     "blocked": ours(SCORE["blocked"]),

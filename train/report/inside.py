@@ -1,0 +1,124 @@
+"""Charts and a table of what attention does inside, from diagnostics.jsonl: why a score learns or fails."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from train.log import Row
+from train.report.axes import title_lines
+from train.report.charts import facets, finish, layout, series_encodings
+from train.report.curves import order_of, significant, thin
+from train.report.intervals import finite
+from train.report.statistics import LaneResult, best_lanes, choosing_metric, ordered
+from train.report.words import printable
+
+POINTS = 4000
+FLOOR = 1e-8  # what is smaller is drawn there where an axis is of powers of ten
+SUMMED_UP = (
+    "raw_variance",
+    "effective_variance",
+    "entropy",
+    "share_saturated",
+    "jacobian_q10",
+    "jacobian_q50",
+    "jacobian_q90",
+    "query_norm",
+    "key_norm",
+    "alignment",
+    "effective_rank",
+)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A field of diagnostics.jsonl, as words, and whether its axis is of powers of ten or of shares."""
+
+    name: str
+    words: str
+    powers: bool
+
+
+DRAWN = (
+    Quantity("effective_variance", "variance of effective scores", True),
+    Quantity("entropy", "entropy of weights / log of visible keys", False),
+    Quantity("jacobian_q50", "median norm of d weights / d query", True),
+)
+
+
+def of_chosen(rows: Sequence[Row], lanes: Sequence[LaneResult], choose: str) -> list[tuple[LaneResult, Row]]:
+    """Rows of attentions of the lanes at the best rate of each cell."""
+    chosen = {(lane.cell, lane.lane): lane for lane in best_lanes(lanes, choosing_metric(lanes, choose))}
+    pairs = ((chosen.get((row["cell"], row["lane"])), row) for row in rows if row.get("attention") is not None)
+    return [(lane, row) for lane, row in pairs if lane is not None]
+
+
+def development(
+    found: Sequence[tuple[LaneResult, Row]], lanes: Sequence[LaneResult], quantity: Quantity
+) -> alt.TopLevelMixin | None:
+    """A quantity against the step: a row of panels an attention, a panel a value of d_k, a line a score.
+
+    Lines are medians over seeds, layers and heads; bands span them.
+    """
+    plan = layout(lanes)
+    outer = plan.x if plan.x not in (plan.series, "lr") else ""
+    numbers: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for lane, row in sorted(found, key=lambda pair: order_of(pair[0].axes.get(outer))):
+        number = finite(row.get(quantity.name))
+        if number is None:
+            continue
+        facet = f"{outer} = {printable(lane.axes.get(outer))}" if outer else ""
+        panel = ", ".join(part for part in (row["attention"], plan.panel_of(lane)) if part)
+        steps = numbers.setdefault((panel, facet, plan.series_of(lane)), {})
+        steps.setdefault(int(row["step"]), []).append(max(number, FLOOR) if quantity.powers else number)
+    keep = max(10, POINTS // max(len(numbers), 1))
+    data: list[dict[str, Any]] = []
+    for (panel, facet, series), steps in numbers.items():
+        order = sorted(steps)
+        for index in thin(len(order), keep):
+            values = steps[order[index]]
+            point: dict[str, Any] = {"panel": panel, "facet": facet, "series": series, "step": order[index]}
+            point |= {"middle": significant(statistics.median(values))}
+            point |= {"low": significant(min(values)), "high": significant(max(values))}
+            data.append(point)
+    if not data:
+        return None
+    scale = alt.Scale(type="log", nice=False) if quantity.powers else alt.Scale(domain=[0, 1])
+    y = {
+        "title": title_lines(quantity.words, 170),
+        "scale": scale,
+        "axis": alt.Axis(tickCount=5, format="~e" if quantity.powers else "~g", labelOverlap=True),
+    }
+    encodings = series_encodings(plan, "stroke")
+    base = alt.Chart().encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, grid=False)))
+    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", **y), y2="high:Q", color=encodings["color"])
+    line = base.mark_line(strokeWidth=1.8).encode(
+        y=alt.Y("middle:Q", **y), color=encodings["color"], strokeDash=encodings["strokeDash"]
+    )
+    inner = alt.layer(band, line).properties(width=215, height=170)
+    return finish(facets(inner, data, 4, True), lanes)
+
+
+def at_the_end(found: Sequence[tuple[LaneResult, Row]]) -> list[tuple[str, str, Mapping[str, float | None]]]:
+    """(cell, attention, medians over seeds, layers and heads of SUMMED_UP) at the last step of each cell."""
+    last: dict[str, int] = {}
+    for _, row in found:
+        last[row["cell"]] = max(last.get(row["cell"], 0), int(row["step"]))
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for _, row in found:
+        if row["step"] == last[row["cell"]]:
+            groups.setdefault((row["cell"], row["attention"]), []).append(row)
+
+    def median(rows: Sequence[Row], name: str) -> float | None:
+        values = [value for row in rows if (value := finite(row.get(name))) is not None]
+        return statistics.median(values) if values else None
+
+    cells = ordered(cell for cell, _ in groups)
+    return [
+        (cell, attention, {name: median(rows, name) for name in SUMMED_UP})
+        for cell in cells
+        for (owner, attention), rows in groups.items()
+        if owner == cell
+    ]
