@@ -14,6 +14,7 @@ from model.attention import Seen
 
 SATURATED = 0.99
 QUANTILES = (0.1, 0.5, 0.9)
+RANKED = 8  # sentences whose weights get an effective rank: singular values cost more than all the rest
 
 Numbers = dict[str, jax.Array]  # by name
 
@@ -90,7 +91,7 @@ def of_attention(seen: Seen, real_bq: jax.Array, *, to_itself: bool) -> Numbers:
       jacobian_mean, jacobian_q10, jacobian_q50, jacobian_q90: of the norm of d weights / d query of a row.
       query_norm, key_norm: root of the mean square length, of queries of rows and of the keys that any of them sees.
       alignment: root of the mean square cosine of a query and a key, as in moments; 1/sqrt(d_k) for random directions.
-      effective_rank: of a sentence's weights, rows that do not count left out; in the mean over sentences.
+      effective_rank: of a sentence's weights, rows that do not count left out; in the mean over the first RANKED.
     """
     weight_bhqk = seen.weight_bhqk
     *_, queries, keys = weight_bhqk.shape
@@ -125,7 +126,7 @@ def of_attention(seen: Seen, real_bq: jax.Array, *, to_itself: bool) -> Numbers:
         "query_norm": jnp.sqrt(over_rows(query_bhq)),
         "key_norm": jnp.sqrt(_mean(key_bhk, jnp.any(pair_bhqk, axis=2), (0, 2))),
         "alignment": jnp.sqrt(_mean(cosine_bhqk**2, apart_bhqk, (0, 2, 3))),
-        "effective_rank": _mean(effective_rank(rows_bhqk), sentence_bh, (0,)),
+        "effective_rank": _mean(effective_rank(rows_bhqk[:RANKED]), sentence_bh[:RANKED], (0,)),
     }
 
 

@@ -52,7 +52,7 @@ class Evaluations:
         """Rows of diagnostics.jsonl of every lane."""
         (batch,) = self.diagnosed()
         with self._watchdog.watching():
-            diagnosis = self._lanes.to_host(self._lanes.diagnose(state, batch))
+            diagnosis = self._lanes.diagnose(state, batch)
         return [
             lane_name(self._cell, lane) | {"step": step} | row
             for place, lane in enumerate(self._lanes.lanes)

@@ -8,12 +8,14 @@ results are the same bit for bit.
 """
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Wrapped
@@ -80,7 +82,7 @@ class Programs:
         )
 
     def diagnose(self, batch: Batch) -> Compiled:
-        """(state_r, knobs_r, batch) -> diagnosis_r, for a batch of this shape."""
+        """(state_r, knobs_r, batch) -> number_rn, for a batch of this shape: see `unpacked`."""
         return self._once(self._diagnose, self.state, self._knobs, self._like(batch, row_axis=0))
 
     def after_evaluation(self) -> Compiled:
@@ -166,8 +168,17 @@ class Programs:
     def _evaluation(self, params: Any, step: jax.Array, knobs: Knobs, batch: Batch) -> tuple[Evaluation, jax.Array]:
         return self._run.evaluate(params, step, batch, knobs)
 
-    def _diagnosis(self, state: State, knobs: Knobs, batch: Batch) -> Diagnosis:
-        return diagnose(self._run, state, batch, knobs)
+    def _diagnosis(self, state: State, knobs: Knobs, batch: Batch) -> jax.Array:
+        """All numbers as one array: a hundred small ones would take longer to fetch than to make."""
+        numbers, self._diagnosis_tree = jax.tree.flatten(diagnose(self._run, state, batch, knobs))
+        self._diagnosis_shapes = [number.shape for number in numbers]  # of every batch alike
+        return jnp.concatenate([number.ravel() for number in numbers])
+
+    def unpacked(self, number_rn: np.ndarray) -> Diagnosis:
+        """What a program of `diagnose` made, with its names, as they were when it was traced."""
+        ends = np.cumsum([math.prod(shape) for shape in self._diagnosis_shapes])[:-1]
+        parts = zip(np.split(number_rn, ends, axis=1), self._diagnosis_shapes, strict=True)
+        return jax.tree.unflatten(self._diagnosis_tree, [part.reshape(-1, *shape) for part, shape in parts])
 
 
 def _key(function: Wrapped, arguments: Sequence[Any]) -> tuple[Any, ...]:
@@ -260,9 +271,10 @@ class Lanes:
         return evaluation, np.asarray(token_rbt)[: len(self.lanes)]
 
     def diagnose(self, state: State, batch: Batch) -> Diagnosis:
-        """What attention, gradients and updates of every lane are on one batch (train/diagnose.py)."""
-        batch = self._programs.put_batch(batch, row_axis=0)
-        return self._programs.diagnose(batch)(state, self._knobs_r, batch)
+        """What attention, gradients and updates of every lane are on one batch: NumPy arrays (train/diagnose.py)."""
+        put = self._programs.put_batch(batch, row_axis=0)
+        number_rn = self._programs.diagnose(put)(state, self._knobs_r, put)
+        return self._programs.unpacked(np.asarray(number_rn)[: len(self.lanes)])
 
     def after_evaluation(self, state: State, valid: Evaluation) -> State:
         """Keep each lane's best parameters so far and start its training sums anew. `state` is donated."""

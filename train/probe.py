@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import jax
 import jax.numpy as jnp
 
 from model import theory
@@ -50,7 +49,7 @@ def initial_rows(plan: Plan) -> Iterator[Row]:
     for cell in plan.cells:
         group = Lanes(runs[cell.name], lanes, devices)
         batch = fixed_batch(tasks[cell.name].evaluation("valid"), cell.run.batch_size)
-        diagnosis = jax.device_get(group.diagnose(group.init(), batch))
+        diagnosis = group.diagnose(group.init(), batch)
         for place, lane in enumerate(lanes):
             for row in diagnosis_rows(diagnosis, place):
                 if row["group"] is None:

@@ -11,7 +11,7 @@ from argparse import Namespace
 from measurement import Row, mean, ratio, row
 from process import Contender, measure
 
-SIZES = tuple((score, d_k) for score in ("scaled_dot", "additive", "cosine", "general") for d_k in (16, 64, 256))
+SIZES = tuple((score, d_k) for score in ("scaled_dot", "additive") for d_k in (16, 64, 256))
 REPEATS = 9
 
 
