@@ -3,7 +3,7 @@
 python -m train --config=configs/dk_quick.py --workdir=runs/dk_quick       (or: make study)
 python scripts/report.py runs/dk_quick
 
-Twelve cells of nine lanes, 300 updates each. 4 to 5 minutes on 2 cores. Expect as token accuracy on test, at
+Twelve cells of nine lanes, 300 updates each. 4 to 6 minutes on 2 cores. Expect as token accuracy on test, at
 the best of three rates: scaled_dot at least 0.998 at every d_k; additive 0.95 at d_k 4 (it learns more slowly there)
 and at least 0.999 above; dot 1.000 at d_k 4, 0.997 at 16, 0.22 at 64, 0.11 at 256.
 """
