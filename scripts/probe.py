@@ -1,6 +1,6 @@
 """Look at scores and weights before any training: of unit-normal queries and keys, and of models as they start.
 
-python scripts/probe.py                                                   a table of all scores; 1 minute on 2 cores
+python scripts/probe.py                                                   a table of all scores; 2 minutes on 2 cores
 python scripts/probe.py --scores=dot,scaled_dot --d_k=16,64 --rows=200000 --json=probe.jsonl
 python scripts/probe.py --config=configs/dk_quick.py --output=probe.html     models of a config too; charts
 """
