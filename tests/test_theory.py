@@ -20,8 +20,8 @@ def sharpest_scores(length, keys):
 def test_least_entropy_is_attained(length, least):
     score = sharpest_scores(length, 16)
     assert float(jnp.linalg.norm(score)) == pytest.approx(length, rel=1e-6)
-    assert float(score.sum()) == pytest.approx(0.0, abs=1e-6)
-    assert float(entropy(jax.nn.softmax(score))) == pytest.approx(least, abs=2e-6)  # scores rounded to float32
+    assert float(score.sum()) == pytest.approx(0.0, abs=1e-5)
+    assert float(entropy(jax.nn.softmax(score))) == pytest.approx(least, abs=5e-6)  # scores rounded to float32
     assert float(theory.least_entropy(length, 16)) == pytest.approx(least, abs=1e-6)
 
 
