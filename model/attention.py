@@ -43,7 +43,7 @@ class Seen(NamedTuple):
     """What one attention compared, and what came of it: what diagnostics are made from. Types are float32 but dtype.
 
     query_bqhd, key_bkhd: projected, in the compute dtype. raw_bhqk, effective_bhqk: scores before the mask.
-    weight_bhqk: before dropout. mask_bhqk: or None, and may have axes of 1. norm_bhq: of d weights / d query.
+    weight_bhqk: before dropout. visible_bhqk: the mask, bool. norm_bhq: of d weights / d query.
     """
 
     query_bqhd: jax.Array
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
     raw_bhqk: jax.Array
     effective_bhqk: jax.Array
     weight_bhqk: jax.Array
-    mask_bhqk: jax.Array | None
+    visible_bhqk: jax.Array
     norm_bhq: jax.Array
 
 
@@ -180,7 +180,8 @@ class Attention(nn.Module):
         weight_bhqk = masked_softmax(scored.effective_bhqk, mask_bhqk)
         if self.is_mutable_collection("attention") and not self.is_initializing():
             norm_bhq = self.score_function.norm(query_bqhd, key_value.key_bkhd, weight_bhqk, scored.gain_bhq1)
-            seen = Seen(query_bqhd, key_value.key_bkhd, *scored[:2], weight_bhqk, mask_bhqk, norm_bhq)
+            visible_bhqk = jnp.broadcast_to(True if mask_bhqk is None else mask_bhqk, weight_bhqk.shape)
+            seen = Seen(query_bqhd, key_value.key_bkhd, *scored[:2], weight_bhqk, visible_bhqk, norm_bhq)
             self.sow("attention", "seen", seen)
         weight_bhqk = self.drop(weight_bhqk, deterministic=deterministic).astype(self.dtype)
         return self.out(mix(weight_bhqk, key_value.value_bkhv))

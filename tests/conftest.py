@@ -1,6 +1,7 @@
 """Strictness for every test: warnings are errors (pyproject.toml), ranks never promote silently, two CPU devices."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -9,12 +10,22 @@ os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 import jax
 import pytest
 
+import train.lanes
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
 # Tests compile hundreds of small programs and run each for milliseconds. Subprocesses run with all optimizations.
 jax.config.update("jax_disable_most_optimizations", True)
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_programs() -> Iterator[None]:
+    """Programs of a file are dropped after it: a process that holds tens of thousands of mappings may get no more."""
+    yield
+    train.lanes.programs.cache_clear()
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from small_run import batch, lanes, make_run
+from small_run import batch, batches, lanes, make_run
 
 from model.attention import ATTENTIONS
+from model.diagnostics import of_attention
 from train.diagnose import diagnose, diagnosis_rows, fixed_batch
 from train.lanes import Lanes
+from train.step import shift_right
 from train.tasks import PAD, Batch, EvaluationSet
 
 
@@ -47,6 +49,15 @@ def test_gradients_and_updates_are_those_that_training_would_make():
     assert gradient == pytest.approx(float(optax.tree.norm(grads)), rel=1e-4)
 
 
+def test_no_program_decomposes_matrices():
+    """LAPACK waits in XLA's own threads for these very threads: two devices at once can wait for ever (jax 0.9.2)."""
+    programs = Lanes(make_run(), lanes((1e-3, 0), (1e-3, 1)), jax.devices())._programs
+    sentences = batch(1, 0)
+    made = [programs.diagnose(sentences), programs.evaluate(sentences), programs.update(batches((0, 1), 0, 1))]
+    for program in made:
+        assert "lapack" not in program.as_text()
+
+
 def test_rows_of_padding_and_padding_of_rows_do_not_count():
     run = make_run()
     state, knobs = jax.jit(run.init)(run.knobs(0.0, 0)), run.knobs(0.0, 0)
@@ -57,6 +68,33 @@ def test_rows_of_padding_and_padding_of_rows_do_not_count():
     for kind, numbers in narrow.items():
         for name, value in numbers.items():
             np.testing.assert_allclose(padded[kind][name], value, rtol=1e-4, atol=1e-6, err_msg=f"{kind} {name}")
+
+
+def test_every_attention_has_its_own_numbers():
+    """Those that are alike are one loop of the program."""
+    run = make_run(num_layers=2)
+    state, knobs = jax.jit(run.init)(run.knobs(0.0, 0)), run.knobs(0.0, 0)
+    for sentences in (batch(1, 0), Batch(batch(1, 0).source_bs, np.pad(batch(1, 0).target_bt, ((0, 0), (0, 2))))):
+        found = diagnosed(run, state, sentences, knobs).attentions
+        real = {"source": jnp.asarray(sentences.source_bs) != PAD, "target": jnp.asarray(sentences.target_bt) != PAD}
+        _, sown = run.module.apply(
+            {"params": state.params},
+            sentences.source_bs,
+            shift_right(jnp.asarray(sentences.target_bt)),
+            deterministic=True,
+            mutable=["attention"],
+        )
+        for module, name, kind in (
+            ("encoder", "attention", "encoder_self"),
+            ("decoder", "self_attention", "decoder_self"),
+            ("decoder", "source_attention", "cross"),
+        ):
+            queries, keys = ATTENTIONS[kind]
+            for layer in range(2):
+                (seen,) = sown["attention"][f"{module}_{layer}"][name]["seen"]
+                for quantity, value in of_attention(seen, real[queries], queries == keys).items():
+                    of_place = found[kind][quantity][layer]
+                    np.testing.assert_allclose(of_place, value, rtol=1e-4, atol=1e-6, err_msg=f"{kind} {quantity}")
 
 
 def test_the_diagonal_is_told_apart_in_self_attention_only():

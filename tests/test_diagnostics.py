@@ -27,7 +27,7 @@ def slow(seen, real_bq, to_itself):
     rows = {head: [] for head in range(HEADS)}
     apart, diagonal, cosines, keys = ({head: [] for head in range(HEADS)} for _ in range(4))
     ranks = {head: [] for head in range(HEADS)}
-    mask = np.broadcast_to(True if seen.mask_bhqk is None else seen.mask_bhqk, seen.weight_bhqk.shape)
+    mask = np.asarray(seen.visible_bhqk)
     for b, h in np.ndindex(BATCH, HEADS):
         counting, used = [], set()
         for q in range(LENGTH):
@@ -59,9 +59,8 @@ def slow(seen, real_bq, to_itself):
                     cosines[h].append(query @ key / np.linalg.norm(query) / np.linalg.norm(key))
         keys[h] += [(np.float64(seen.key_bkhd[b, k, h]) ** 2).sum() for k in used]
         if counting:
-            value = np.linalg.svd(np.array(counting), compute_uv=False)
-            share = value[value > 1e-9] / value.sum()
-            ranks[h].append(np.exp(-(share * np.log(share)).sum()))
+            square = np.linalg.svd(np.array(counting), compute_uv=False) ** 2
+            ranks[h].append(square.sum() ** 2 / (square**2).sum())
 
     def moments(name, pairs):
         values = {h: np.array(pairs[h]).reshape(-1, 2) for h in range(HEADS)}
@@ -91,7 +90,7 @@ def slow(seen, real_bq, to_itself):
 def test_equals_the_loops(name, kind):
     mask = {"padding": padding_mask(jnp.asarray(REAL)), "causal": causal_mask(LENGTH), "open": None}[kind]
     seen = seen_by(name, mask)
-    found = jax.jit(of_attention, static_argnames="to_itself")(seen, jnp.asarray(REAL), to_itself=kind != "open")
+    found = jax.jit(of_attention)(seen, jnp.asarray(REAL), kind != "open")
     expected = slow(seen, REAL, kind != "open")
     assert found.keys() == expected.keys()
     for quantity, values in expected.items():
@@ -133,7 +132,7 @@ def test_saturation_counts_rows_above_the_threshold():
         seen.key_bkhd[:1, :3, :1],
         *(seen.raw_bhqk[:1, :1, :3, :3],) * 2,
         weight,
-        None,
+        jnp.ones(weight.shape, bool),
         seen.norm_bhq[:1, :1, :3],
     )
     found = of_attention(one, jnp.ones((1, 3), bool), to_itself=False)

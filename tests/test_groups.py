@@ -12,7 +12,7 @@ from conftest import ROOT
 import train.loop
 import train.profile
 from train.errors import UserError
-from train.log import read_config, read_diagnostics, read_rows
+from train.log import DIAGNOSTICS, read_config, read_diagnostics, read_rows
 from train.memory import GB, need
 from train.plan import make_plan
 
@@ -250,6 +250,7 @@ def test_diagnoses_come_before_the_first_update_at_every_nth_evaluation_and_at_t
     for every, steps in (("1", [0, 6, 12, 14]), ("2", [0, 12, 14]), ("5", [0, 14]), ("0", [])):
         assert study(tmp_path / every, "run.steps=14", f"run.diagnose_every={every}") == 0
         assert steps_diagnosed(tmp_path / every) == steps
+        assert (tmp_path / every / DIAGNOSTICS).exists() == bool(steps)
     found = [row for row in read_diagnostics(tmp_path / "1") if row["step"] == 6 and row["lane"] == 2]
     assert [row["attention"] for row in found][:4] == ["encoder_self", "decoder_self", "cross", None]
     (valid,) = (row for row in read_rows(tmp_path / "1") if (row["step"], row["lane"], row["split"]) == (6, 2, "valid"))

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import train.jsonl
 from tests.synthetic_study import study_rows
 from train.errors import UserError
-from train.jsonl import to_json
+from train.jsonl import read_lines, to_json
 from train.log import (
     axis_names,
     metric_names,
@@ -97,7 +98,9 @@ def test_a_torn_end_is_left_out_by_readers_and_cut_off_before_the_next_row(tmp_p
         path.write_bytes(whole + torn)
         with metrics_log(tmp_path) as log:
             assert log.truncate("d_k=7", [0], 2) == 0
-            assert path.read_bytes() == whole
+            assert path.read_bytes() == whole + torn
+            assert log.truncate("d_k=7", [0], 1) == 1
+            assert path.read_bytes() == whole[: whole.index(b"\n") + 1]
 
 
 @pytest.mark.parametrize("before", [b"", ROW, b"\n" + ROW + ROW], ids=["alone", "after a row", "after three lines"])
@@ -183,6 +186,27 @@ def test_truncate_drops_later_rows_of_these_lanes_of_this_cell_only(tmp_path: Pa
         log.append([evaluation(10)])
     assert read_rows(tmp_path) == [*kept, evaluation(10)]
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_truncate_reads_the_file_once_for_all_lanes_that_have_no_rows(tmp_path: Path, monkeypatch) -> None:
+    """A study begins dozens of cells, and the diagnostics of those before are a hundred megabytes."""
+    with metrics_log(tmp_path) as log:
+        log.append([evaluation(5, cell="d_k=11")])
+    read = []
+
+    def watched(path, identity):
+        read.append(path)
+        return read_lines(path, identity)
+
+    monkeypatch.setattr(train.jsonl, "read_lines", watched)
+    with metrics_log(tmp_path) as log:
+        for cell in ("d_k=7", "d_k=13", "d_k=17"):
+            assert log.truncate(cell, [0, 1], 0) == 0
+            log.append([evaluation(step, cell=cell) for step in (5, 10)])
+            assert log.truncate(cell, [1, 2], 0) == 0
+        assert len(read) == 1
+        assert log.truncate("d_k=13", [0], 5) == 1  # its own rows it knows
+    assert len(read) == 2
 
 
 def test_resuming_after_a_kill_shows_each_step_once(tmp_path: Path) -> None:

@@ -153,17 +153,22 @@ def replace_file(path: Path, data: bytes) -> None:
         raise fault(path, error) from error
 
 
+def _lanes_of(rows: Iterable[Mapping[str, Any]]) -> set[tuple[Any, Any]]:
+    return {(row.get("cell"), row.get("lane")) for row in rows}
+
+
 class RowLog:
     """One file of rows. One process writes it at a time.
 
-    Nothing is touched until the first ``truncate`` or ``append``: that one makes the file where it is missing and cuts
-    off a torn end, or raises UserError that names the file.
+    Nothing is touched until the first ``append``, or the first ``truncate`` that has something to drop: that one cuts
+    off a torn end, or raises UserError that names the file. ``append`` makes the file where it is missing.
     """
 
     def __init__(self, path: Path, identity: Identity) -> None:
         """identity: of two rows that agree in it the later one counts."""
         self.path = path
         self._identity = identity
+        self._held: set[tuple[Any, Any]] | None = None  # (cell, lane) of the rows in the file; None: not read yet
         self._descriptor: int | None = None
         self._closed = False
 
@@ -172,6 +177,7 @@ class RowLog:
 
         Raises UserError where the disk refuses, TypeError where a value has no form in JSON (nothing is written then).
         """
+        rows = list(rows)
         data = "".join(to_json(row) + "\n" for row in rows).encode("utf-8")
         descriptor = self._open()
         if not data:
@@ -189,15 +195,21 @@ class RowLog:
             os.fsync(descriptor)
         except OSError as error:
             raise fault(self.path, error) from error
+        if self._held is not None:
+            self._held |= _lanes_of(rows)
 
     def truncate(self, cell: str, lanes: Collection[int], step: int) -> int:
         """Drop the rows of these lanes of this cell that lie after ``step``, and all of their test rows; count them.
 
         A resumed run calls this with the step of its checkpoint, so that no evaluation stands in the file twice. Test
         rows end a run: where it has to be resumed, a kill has torn them. The file is replaced whole: a kill leaves the
-        old one or the new one.
+        old one or the new one. It is read by the first call, and by those that find rows of their lanes: a study calls
+        this for every group, and most have none.
         """
-        self._open()
+        if self._held is None:
+            self._held = _lanes_of(read_lines(self.path, self._identity))
+        if self._held.isdisjoint((cell, lane) for lane in lanes):
+            return 0
         rows = read_lines(self.path, self._identity)
 
         def goes(row: Row) -> bool:
@@ -208,7 +220,6 @@ class RowLog:
         if len(kept) < len(rows):
             replace_file(self.path, "".join(to_json(row) + "\n" for row in kept).encode("utf-8"))
             self._release()
-            self._open()
         return len(rows) - len(kept)
 
     def close(self) -> None:
