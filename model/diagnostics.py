@@ -5,6 +5,7 @@ score, and says nothing of the score. Moments are over the pairs of such a query
 shares are over rows, of all sentences together.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -130,6 +131,19 @@ def of_attention(seen: Seen, real_bq: jax.Array, to_itself: jax.Array | bool) ->
         "alignment": jnp.sqrt(_mean(cosine_bhqk**2, apart_bhqk, (0, 2, 3))),
         "effective_rank": _mean(effective_rank(rows_bhqk), sentence_bh, (0,)),
     }
+
+
+def of_attentions(each: Sequence[tuple[Seen, jax.Array, bool]]) -> list[Numbers]:
+    """`of_attention` of each; those whose arrays are alike in one loop, so that they are one piece to compile."""
+    alike: dict[Any, list[int]] = {}
+    for index, arguments in enumerate(each):
+        alike.setdefault(tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(arguments[:2])), []).append(index)
+    found: dict[int, Numbers] = {}
+    for indices in alike.values():
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(each[index] for index in indices))
+        numbers = jax.lax.map(lambda arguments: of_attention(*arguments), stacked)
+        found |= {index: {name: value[i] for name, value in numbers.items()} for i, index in enumerate(indices)}
+    return [found[index] for index in range(len(each))]
 
 
 def of_groups(**trees: Any) -> dict[str, Numbers]:

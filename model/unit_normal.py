@@ -1,6 +1,7 @@
 """Scores and weights of queries and keys that are drawn, not trained: independent entries of mean 0 and variance 1.
 
-The premise under which Vaswani et al. (2017, footnote 4) derive the factor 1/sqrt(d_k).
+The premise under which Vaswani et al. (2017, footnote 4) derive the factor 1/sqrt(d_k). A score that starts the query's
+projection smaller (`query_init`) gets such queries.
 """
 
 import math
@@ -57,7 +58,7 @@ def _chunk(key_chunk: jax.Array, names: tuple[str, ...], d_k: int, keys: int, ro
             for index, (part, init) in enumerate(SCORES[name].parameters.items())
         }
         # A draw of the parameters is a head; what shares a draw are examples of it.
-        query_bqhd = query_rd.reshape(-1, 1, draws, d_k)
+        query_bqhd = SCORES[name].query_init(d_k) * query_rd.reshape(-1, 1, draws, d_k)
         key_bkhd = jnp.moveaxis(key_rkd.reshape(-1, draws, keys, d_k), 2, 1)
         raw_bhqk, effective_bhqk, gain_bhq1 = scores(name, params, query_bqhd, key_bkhd)
         weight_bhqk = jax.nn.softmax(effective_bhqk)
@@ -69,7 +70,7 @@ def _chunk(key_chunk: jax.Array, names: tuple[str, ...], d_k: int, keys: int, ro
 
 
 def sample(names: Sequence[str], d_k: int, *, keys: int, rows: int, seed: int) -> dict[str, Sample]:
-    """At least so many rows, of the same queries and keys for all names; parameters start as a model's do."""
+    """At least so many rows, of the same draws for all names; parameters start as a model's do."""
     size = max(1, min(rows, ROWS, CHUNK // (keys * d_k)))
     key_rows = jax.random.fold_in(jax.random.key(seed), d_k)
     chunks = [

@@ -1,5 +1,7 @@
 """The diagnosis of a run: of which batch, at which parameters and temperature, and as which rows."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +17,13 @@ from train.step import shift_right
 from train.tasks import PAD, Batch, EvaluationSet
 
 
+@functools.cache
+def compiled(run, what):
+    return jax.jit(functools.partial(diagnose, run) if what == "diagnose" else getattr(run, what))
+
+
 def diagnosed(run, state, sentences, knobs):
-    return jax.jit(lambda state, sentences: diagnose(run, state, sentences, knobs))(state, sentences)
+    return compiled(run, "diagnose")(state, sentences, knobs)
 
 
 def test_the_batch_is_the_first_sentences_in_the_sets_own_order():
@@ -33,10 +40,10 @@ def test_the_batch_is_the_first_sentences_in_the_sets_own_order():
 def test_gradients_and_updates_are_those_that_training_would_make():
     run = make_run(optim={"warmup_steps": 0})
     knobs = run.knobs(3e-3, 0)
-    state = jax.jit(run.init)(knobs)
+    state = run.init(knobs)
     sentences = batch(1, 0)
     found = diagnosed(run, state, sentences, knobs)
-    after = jax.jit(run.update)(state, sentences, knobs)
+    after = compiled(run, "update")(state, sentences, knobs)
     moved = jax.tree.map(lambda old, new: old - new, state.params, after.params)
     total = sum(float(group["update_norm"]) ** 2 for group in found.groups.values()) ** 0.5
     assert total == pytest.approx(float(optax.tree.norm(moved)), rel=1e-4)
@@ -60,7 +67,7 @@ def test_no_program_decomposes_matrices():
 
 def test_rows_of_padding_and_padding_of_rows_do_not_count():
     run = make_run()
-    state, knobs = jax.jit(run.init)(run.knobs(0.0, 0)), run.knobs(0.0, 0)
+    state, knobs = run.init(run.knobs(0.0, 0)), run.knobs(0.0, 0)
     sentences = batch(1, 0)
     wide = Batch(*(np.pad(side, ((0, 3), (0, 2)), constant_values=PAD) for side in sentences))
     narrow, padded = (diagnosed(run, state, each, knobs).attentions for each in (sentences, wide))
@@ -73,7 +80,7 @@ def test_rows_of_padding_and_padding_of_rows_do_not_count():
 def test_every_attention_has_its_own_numbers():
     """Those that are alike are one loop of the program."""
     run = make_run(num_layers=2)
-    state, knobs = jax.jit(run.init)(run.knobs(0.0, 0)), run.knobs(0.0, 0)
+    state, knobs = run.init(run.knobs(0.0, 0)), run.knobs(0.0, 0)
     for sentences in (batch(1, 0), Batch(batch(1, 0).source_bs, np.pad(batch(1, 0).target_bt, ((0, 0), (0, 2))))):
         found = diagnosed(run, state, sentences, knobs).attentions
         real = {"source": jnp.asarray(sentences.source_bs) != PAD, "target": jnp.asarray(sentences.target_bt) != PAD}
@@ -99,7 +106,7 @@ def test_every_attention_has_its_own_numbers():
 
 def test_the_diagonal_is_told_apart_in_self_attention_only():
     run = make_run(num_layers=2, num_heads=3)
-    found = diagnosed(run, jax.jit(run.init)(run.knobs(0.0, 0)), batch(1, 0), run.knobs(0.0, 0)).attentions
+    found = diagnosed(run, run.init(run.knobs(0.0, 0)), batch(1, 0), run.knobs(0.0, 0)).attentions
     for kind, numbers in found.items():
         assert numbers["raw_diagonal_mean"].shape == (2, 3)
         assert np.isnan(numbers["raw_diagonal_mean"]).all() == (kind == "cross")
@@ -108,26 +115,25 @@ def test_the_diagonal_is_told_apart_in_self_attention_only():
 
 def test_a_change_of_temperature_shows_in_the_update_after_it_and_in_what_is_evaluated_then():
     changes = {"temperature": 1.0, "temperature_after": 0.25, "temperature_step": 2}
-    hot, cold = make_run(), make_run(optim=changes)
+    hot, cold, sharper = make_run(), make_run(optim=changes), make_run(optim={"temperature": 0.25})
     knobs, sentences = hot.knobs(1e-3, 0), batch(1, 0)
-    state = jax.jit(hot.init)(knobs)
+    state = hot.init(knobs)
 
     def effective(run, step):
         found = diagnosed(run, state._replace(step=jnp.int32(step)), sentences, knobs)
         return float(found.attentions["encoder_self"]["effective_variance"][0, 0])
 
     def loss(run, step):
-        return float(jax.jit(run.evaluate)(state.params, jnp.int32(step), sentences, knobs)[0].sums.loss)
+        return float(compiled(run, "evaluate")(state.params, jnp.int32(step), sentences, knobs)[0].sums.loss)
 
     def trained_loss(run, step):
-        after = jax.jit(run.update)(state._replace(step=jnp.int32(step)), sentences, knobs)
+        after = compiled(run, "update")(state._replace(step=jnp.int32(step)), sentences, knobs)
         return float(after.train.loss)
 
     # After two updates the temperature of the second still holds; the third is the first with the other.
     for at, what in ((2, effective), (2, loss), (1, trained_loss)):
         assert what(cold, at) == what(hot, at)
     assert effective(cold, 3) == pytest.approx(16 * effective(hot, 3), rel=1e-4)
-    sharper = make_run(optim={"temperature": 0.25})
     assert loss(cold, 3) == pytest.approx(loss(sharper, 3), rel=1e-6) != loss(hot, 3)
     assert trained_loss(cold, 2) == pytest.approx(trained_loss(sharper, 2), rel=1e-6) != trained_loss(hot, 2)
 
@@ -138,7 +144,7 @@ def test_lanes_give_what_each_run_gives_alone_as_rows_in_six_digits():
     found = group.diagnose(group.init(), batch(1, 0))
     for lane, (rate, seed) in enumerate(((1e-3, 0), (1e-2, 0), (1e-3, 1))):
         knobs = run.knobs(rate, seed)
-        alone = jax.tree.map(lambda x: x[None], diagnosed(run, jax.jit(run.init)(knobs), batch(1, 0), knobs))
+        alone = jax.tree.map(lambda x: x[None], diagnosed(run, run.init(knobs), batch(1, 0), knobs))
         rows, expected = diagnosis_rows(found, lane), diagnosis_rows(alone, 0)
         heads = [(row["attention"], row["layer"], row["head"]) for row in rows if row["group"] is None]
         assert heads == [(kind, layer, 0) for kind in ATTENTIONS for layer in range(2)]

@@ -22,6 +22,7 @@ CUT_DOWN = [
         "run.eval_every=2",
         "run.batch_size=4",
         "run.eval_batch_size=8",
+        "run.diagnose_every=0",
         "optim.warmup_steps=1",
         "task.valid_size=8",
         "task.test_size=8",

@@ -24,6 +24,7 @@ SMOKE = (
     "--config.run.checkpoint_every=5",
     "--config.run.chunk_steps=2",
 )
+UNSEEN = (*SMOKE, "--config.run.diagnose_every=0")  # a program less to compile
 CELLS = ("score=dot", "score=scaled_dot")
 
 
@@ -164,13 +165,13 @@ def test_killed_at_random_moments_and_started_again_it_ends_the_same(command, un
 @pytest.mark.slow
 def test_evaluations_since_the_newest_checkpoint_are_made_again_and_stand_once(command, tmp_path):
     often = ("--only", "score=dot", "--config.run.eval_every=3", "--config.run.checkpoint_every=14")
-    finish(command(*SMOKE, *often, f"--workdir={tmp_path / 'straight'}"))
+    finish(command(*UNSEEN, *often, f"--workdir={tmp_path / 'straight'}"))
     for rows in (14, 28):  # before the first checkpoint, and some after it
-        process = command(*SMOKE, *often, f"--workdir={tmp_path / 'killed'}")
+        process = command(*UNSEEN, *often, f"--workdir={tmp_path / 'killed'}")
         wait_for_rows(tmp_path / "killed", rows, process)
         process.kill()
         process.communicate(timeout=30)
-    finish(command(*SMOKE, *often, f"--workdir={tmp_path / 'killed'}"))
+    finish(command(*UNSEEN, *often, f"--workdir={tmp_path / 'killed'}"))
     assert rows_without_times(tmp_path / "killed") == rows_without_times(tmp_path / "straight")
     lines = (tmp_path / "killed" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(rows_without_times(tmp_path / "killed"))
@@ -206,28 +207,28 @@ def test_a_damaged_log_is_one_line_and_stays_as_it_is(command, undisturbed, tmp_
 @pytest.mark.slow
 def test_a_terminal_without_unicode_gets_escapes(command, tmp_path):
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    out, _ = finish(command(*SMOKE, "--config.run.steps=5", f"--workdir={tmp_path / 'study'}", **plain))
+    out, _ = finish(command(*UNSEEN, "--config.run.steps=5", f"--workdir={tmp_path / 'study'}", **plain))
     assert "\\xb1" in out  # ±
-    _, err = finish(command(*SMOKE, f"--workdir={tmp_path / '実験'}", **plain), status=2)
+    _, err = finish(command(*UNSEEN, f"--workdir={tmp_path / '実験'}", **plain), status=2)
     assert err == f"error: --workdir={tmp_path}/\\u5b9f\\u9a13 cannot be read in this locale; set PYTHONUTF8=1\n"
     assert not (tmp_path / "実験").exists()
-    finish(command(*SMOKE, "--config.run.steps=5", f"--workdir={tmp_path / '実験'}"))
+    finish(command(*UNSEEN, "--config.run.steps=5", f"--workdir={tmp_path / '実験'}"))
 
 
 @pytest.mark.slow
 def test_predictions_that_cannot_be_written_are_one_line(command, tmp_path):
     workdir = tmp_path / "study"
     text = ("--only", "score=dot", "--config.task.name=toy_translation", "--config.task.max_length=12")
-    finish(command(*SMOKE, *text, f"--workdir={workdir}"))
+    finish(command(*UNSEEN, *text, f"--workdir={workdir}"))
     rows = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (workdir / "metrics.jsonl").write_text("".join(row for row in rows if '"test"' not in row), encoding="utf-8")
     folder = workdir / "cells" / "score=dot" / "predictions"
     shutil.rmtree(folder)
     folder.touch()
-    _, err = finish(command(*SMOKE, *text, f"--workdir={workdir}"), status=2)
+    _, err = finish(command(*UNSEEN, *text, f"--workdir={workdir}"), status=2)
     assert err == f"error: {folder}: File exists\n"
     folder.unlink()
-    finish(command(*SMOKE, *text, f"--workdir={workdir}"))
+    finish(command(*UNSEEN, *text, f"--workdir={workdir}"))
     assert (folder / "test.lane-1.txt").read_text(encoding="utf-8").count("\n") == 32
 
 
@@ -259,10 +260,10 @@ def test_checkpoints_and_chunks_of_another_length_change_no_number(command, undi
 def test_added_cells_and_lanes_run_alone_and_leave_the_old_rows(command, tmp_path):
     workdir = tmp_path / "grown"
     first = ("--sweep", "model.score=dot", "--config.lanes.seed=0")
-    finish(command(*SMOKE, *first, f"--workdir={workdir}"))
+    finish(command(*UNSEEN, *first, f"--workdir={workdir}"))
     before = rows_without_times(workdir)
     second = ("--sweep", "model.score=dot,scaled_dot", "--config.lanes.seed=0,1")
-    finish(command(*SMOKE, *second, f"--workdir={workdir}"))
+    finish(command(*UNSEEN, *second, f"--workdir={workdir}"))
     after = rows_without_times(workdir)
     assert after[: len(before)] == before
     tests = [(row["cell"], row["seed"]) for row in after if row["split"] == "test"]
@@ -273,7 +274,7 @@ def test_added_cells_and_lanes_run_alone_and_leave_the_old_rows(command, tmp_pat
 def test_a_diverging_lane_is_a_row_with_null_and_its_step_and_no_failure(command, tmp_path):
     workdir = tmp_path / "exploded"
     wild = ("--config.lanes.lr=1e-3,1e30", "--config.lanes.seed=0", "--only", "score=dot", "--config.optim.name=sgd")
-    out, _ = finish(command(*SMOKE, *wild, f"--workdir={workdir}"))
+    out, _ = finish(command(*UNSEEN, *wild, f"--workdir={workdir}"))
     last = {row["lr"]: row for row in read_rows(workdir) if row["split"] == "valid"}
     assert last[1e30]["diverged_at"] is not None
     assert last[1e-3]["diverged_at"] is None

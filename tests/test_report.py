@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from model import SCORES
 from scripts import report as script
 from tests.synthetic_study import study_record, study_rows, write_study
 from train.errors import UserError
 from train.log import Row, read_config, read_rows
-from train.report.charts import COLOURS, OWN_COLOUR, fixed_rates, headline, layout, save
+from train.report.charts import COLOURS, OWN_COLOUR, fixed_rates, headline, layout, legend_columns, looks, save
 from train.report.curves import curves, thin
 from train.report.markup import script_json
 from train.report.page import render
@@ -131,6 +132,15 @@ def test_new_scores_take_colours_that_are_free() -> None:
     assert chart is not None
     text = json.dumps(chart.to_dict())
     assert f'"range": ["{OWN_COLOUR["dot"]}", "{COLOURS[0]}", "{COLOURS[1]}"]' in text
+
+
+def test_all_scores_look_different_and_their_names_fit_above_a_chart() -> None:
+    names = sorted(SCORES)
+    scales = {channel: scale.to_dict()["range"] for channel, scale in looks(names).items()}
+    assert len(set(scales["color"])) == len(names)
+    assert {channel: len(found) for channel, found in scales.items()} == dict.fromkeys(scales, len(names))
+    assert legend_columns(names) == 4
+    assert legend_columns(names[:3]) == 3
 
 
 def one_row() -> list[Row]:

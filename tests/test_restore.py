@@ -31,6 +31,7 @@ def train(folder, scores: str, environment) -> subprocess.CompletedProcess:
     arguments += ["--sweep", "model.d_k=5", "--config.model.d_model=8", "--config.model.num_layers=1"]
     arguments += ["--config.lanes.lr=1e-3,1e-2,3e-2", "--config.run.batch_size=16", "--config.run.eval_batch_size=5"]
     arguments += ["--config.run.steps=30", "--config.run.eval_every=10", "--config.optim.warmup_steps=5"]
+    arguments += ["--config.run.diagnose_every=0"]
     command = [sys.executable, "-m", "train", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
 

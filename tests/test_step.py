@@ -141,11 +141,10 @@ def test_a_program_with_the_factor_as_a_number_is_the_module_with_its_own(name):
         {"params": params}, sentences.source_bs, shift_right(sentences.target_bt), deterministic=True
     )
     _, expected = cross_entropy(logits_btn, jnp.asarray(sentences.target_bt), pad=PAD, label_smoothing=0.0)
-    for other in (run, run.program):
-        evaluation, _ = compiled(other, "evaluate")(params, jnp.int32(0), sentences, run.knobs(0.0, 0))
-        assert float(evaluation.sums.loss) == pytest.approx(float(expected.loss), rel=1e-5)
-        after = compiled(other, "update")(init(run, knobs())._replace(params=params), sentences, run.knobs(0.0, 0))
-        assert float(after.train.loss) == pytest.approx(float(expected.loss), rel=1e-5)
+    evaluation, _ = compiled(run.program, "evaluate")(params, jnp.int32(0), sentences, run.knobs(0.0, 0))
+    assert float(evaluation.sums.loss) == pytest.approx(float(expected.loss), rel=1e-5)
+    after = compiled(run.program, "update")(init(run, knobs())._replace(params=params), sentences, run.knobs(0.0, 0))
+    assert float(after.train.loss) == pytest.approx(float(expected.loss), rel=1e-5)
 
 
 def test_scores_of_a_family_share_their_programs():

@@ -47,6 +47,7 @@ def command(files, subprocess_environment):
             "run.steps": 240,
             "run.batch_size": 32,
             "run.eval_every": 120,
+            "run.diagnose_every": 0,
             "run.eval_batch_size": 4,
             "run.checkpoint_every": 45,
         }

@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 import model
-from model.scores import SCORES, Lengths
+from model.scores import SCORES, Lengths, family
 from tests import reference
 
 FIELDS = {
@@ -310,7 +310,7 @@ def test_seeds_are_paired_across_scores():
 
 
 @pytest.mark.slow
-@EACH_SCORE
+@pytest.mark.parametrize("name", sorted({family(name) for name in SCORES}))
 def test_lanes_by_vmap_and_by_map_equal_the_run_alone(name):
     transformer, _ = make(score=name)
     lanes = [make(seed=seed, score=name)[1] for seed in range(3)]

@@ -74,6 +74,10 @@ def test_all_scores_see_the_same_queries_and_keys():
     np.testing.assert_allclose(drawn["learned_temperature"].effective_rk, product / math.sqrt(5), rtol=1e-5)
     np.testing.assert_allclose(drawn["scaled_dot_log_n"].effective_rk, product / math.sqrt(5), rtol=1e-5)
     np.testing.assert_array_equal(drawn["scaled_dot_mup"].raw_rk, product)
+    np.testing.assert_allclose(drawn["dot_t5_init"].effective_rk, product / math.sqrt(5), rtol=1e-5, atol=1e-6)
+    for quantity, of_smaller_query in drawn["dot_t5_init"].numbers.items():
+        expected = drawn["scaled_dot"].numbers[quantity] * (math.sqrt(5) if quantity == "jacobian" else 1)
+        np.testing.assert_allclose(of_smaller_query, expected, rtol=1e-4, atol=1e-7)
     for one in drawn.values():
         assert one.weight_rk.shape == (60, 7)
         np.testing.assert_allclose(one.weight_rk.sum(-1), 1.0, rtol=1e-5)

@@ -5,7 +5,6 @@ Training pays nothing for it: it is a program of its own, called between updates
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from model.attention import ATTENTIONS
-from model.diagnostics import Numbers, of_attention, of_groups
+from model.diagnostics import Numbers, of_attentions, of_groups
 from train.step import Knobs, Run, State, shift_right
 from train.tasks import PAD, Batch, EvaluationSet
 
@@ -57,8 +56,8 @@ def diagnose(run: Run, state: State, batch: Batch, knobs: Knobs) -> Diagnosis:
     for place in module.places:
         seen = functools.reduce(operator.getitem, place.path, sown["attention"])["seen"][0]
         queries, keys = ATTENTIONS[place.attention]
-        looked_at.append((seen, real[queries], jnp.asarray(queries == keys)))
-    for place, numbers in zip(module.places, _each(of_attention, looked_at), strict=True):
+        looked_at.append((seen, real[queries], queries == keys))
+    for place, numbers in zip(module.places, of_attentions(looked_at), strict=True):
         attentions[place.attention].append(numbers)
     stacked = {kind: jax.tree.map(lambda *each: jnp.stack(each), *found) for kind, found in attentions.items()}
 
@@ -66,19 +65,6 @@ def diagnose(run: Run, state: State, batch: Batch, knobs: Knobs) -> Diagnosis:
     grads, _, _ = run.gradient(state.params, batch, run.at(knobs, state.step), key_dropout)
     update, _ = run.change(grads, state, knobs)
     return Diagnosis(stacked, of_groups(parameter=state.params, gradient=grads, update=update))
-
-
-def _each(of_one: Callable[..., Numbers], arguments: Sequence[tuple[Any, ...]]) -> list[Numbers]:
-    """`of_one` of each; those whose arrays are alike in a loop, so that they are one piece of program to compile."""
-    alike: dict[Any, list[int]] = {}
-    for index, one in enumerate(arguments):
-        alike.setdefault(tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(one)), []).append(index)
-    found: dict[int, Numbers] = {}
-    for indices in alike.values():
-        stacked = jax.tree.map(lambda *each: jnp.stack(each), *(arguments[index] for index in indices))
-        numbers = jax.lax.map(lambda one: of_one(*one), stacked)
-        found |= {index: {name: value[i] for name, value in numbers.items()} for i, index in enumerate(indices)}
-    return [found[index] for index in range(len(arguments))]
 
 
 def diagnosis_rows(diagnosis: Any, lane: int) -> list[dict[str, Any]]:

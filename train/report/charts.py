@@ -1,10 +1,11 @@
 """Charts of a study (Altair). Each function gives a chart, or None where the study has nothing for it to show.
 
 One colour, one dash and one shape per series (usually the score) in every chart. Colours are Okabe and Ito's, which
-colour-blind readers tell apart. Bars and bands span the smallest to the largest seed. What a
-reader must know of a point stands beside it as text: an image has no tooltip.
+colour-blind readers tell apart, and where these do not suffice some of Tol's. Bars and bands span the smallest to the
+largest seed. What a reader must know of a point stands beside it as text: an image has no tooltip.
 """
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +35,13 @@ FONT = (
 )
 # The three scores of the question keep their colours from study to study; others take what is left.
 OWN_COLOUR = {"scaled_dot": "#0072B2", "dot": "#D55E00", "additive": "#009E73"}
-COLOURS = ("#CC79A7", "#E69F00", "#56B4E9", "#000000", "#0072B2", "#D55E00", "#009E73")
+COLOURS = (
+    *("#CC79A7", "#E69F00", "#56B4E9", "#000000", "#0072B2", "#D55E00", "#009E73"),
+    *("#332288", "#882255", "#999933", "#888888"),
+)
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [4, 1])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+IN_A_ROW = 6  # names of a legend
 AXIS_TITLES = {"d_k": "d_k, width of query and key per head", "lr": "learning rate"}
 
 
@@ -69,27 +74,39 @@ def layout(lanes: Sequence[LaneResult]) -> Layout:
     return Layout(x, series, panels, tuple(names))
 
 
+def looks(names: Sequence[str]) -> dict[str, alt.Scale]:
+    """Colour, dash and shape of each of some series."""
+    taken = {OWN_COLOUR[name] for name in names if name in OWN_COLOUR}
+    spare = itertools.cycle(colour for colour in COLOURS if colour not in taken)
+    choices: dict[str, Sequence[Any]] = {
+        "color": [OWN_COLOUR.get(name) or next(spare) for name in names],
+        "strokeDash": DASHES,
+        "shape": SHAPES,
+    }
+    return {
+        channel: alt.Scale(domain=list(names), range=[chosen[i % len(chosen)] for i in range(len(names))])
+        for channel, chosen in choices.items()
+    }
+
+
 def series_encodings(plan: Layout, symbol: str | None = None) -> dict[str, Any]:
     """Colour, dash and shape of each series; the legend shows the shape, or the dash where ``symbol`` is `stroke`."""
-    names = list(plan.series_names)
-    taken = {OWN_COLOUR[name] for name in names if name in OWN_COLOUR}
-    spare = [colour for colour in COLOURS if colour not in taken]
-    others = [name for name in names if name not in OWN_COLOUR]
-    colours = {**OWN_COLOUR, **{name: spare[i % len(spare)] for i, name in enumerate(others)}}
-
-    def scale(choices: Sequence[Any]) -> alt.Scale:
-        return alt.Scale(domain=names, range=[choices[i % len(choices)] for i in range(len(names))])
-
+    names = plan.series_names
     # A legend of shapes takes the dash of the lines along, and would draw it around the shapes.
     style = {"symbolType": symbol, "symbolOpacity": 1, "symbolStrokeWidth": 2.2} if symbol else {"symbolStrokeWidth": 0}
     legend = None
     if len(names) > 1 and (plan.series != plan.x or symbol):
-        legend = alt.Legend(title=plan.series or None, symbolSize=260 if symbol else 110, labelLimit=320, **style)
-    return {
-        "color": alt.Color("series:N", legend=legend, scale=scale([colours[name] for name in names])),
-        "strokeDash": alt.StrokeDash("series:N", legend=legend, scale=scale(DASHES)),
-        "shape": alt.Shape("series:N", legend=legend, scale=scale(SHAPES)),
-    }
+        size = 260 if symbol else 110
+        title, columns = plan.series or None, legend_columns(names)
+        legend = alt.Legend(title=title, symbolSize=size, labelLimit=320, columns=columns, **style)
+    channels = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
+    scales = looks(names)
+    return {name: channel("series:N", legend=legend, scale=scales[name]) for name, channel in channels.items()}
+
+
+def legend_columns(names: Sequence[str]) -> int:
+    """So many names stand beside each other above a chart."""
+    return len(names) if len(names) <= IN_A_ROW else 4
 
 
 def _points(lanes: Sequence[LaneResult], plan: Layout, value: str, split: str, facet: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 
 from train.log import Row
-from train.report.charts import COLOURS, OWN_COLOUR, dress
+from train.report.charts import dress, legend_columns, looks
 from train.report.markup import Figures, document, escape, grid
 
 # Of unit-normal rows, what is drawn against d_k: quantity, title, whether the axis is of powers of ten.
@@ -22,19 +22,16 @@ DRAWN = (
 BINS = 60
 NOTE = (
     "Independent entries of mean 0 and variance 1 for queries and keys; parameters of a score as a model starts with, "
-    "drawn anew. All scores get the same queries and keys."
+    "drawn anew. All scores get the same queries and keys; those of dot_t5_init are smaller, as its projection starts."
 )
-
-
-def colours(names: Sequence[str]) -> alt.Scale:
-    """One colour a score, the three of the question their own."""
-    spare = iter(colour for colour in COLOURS * 2 if colour not in [OWN_COLOUR.get(name) for name in names])
-    return alt.Scale(domain=list(names), range=[OWN_COLOUR.get(name) or next(spare) for name in names])
 
 
 def against_width(rows: Sequence[Row]) -> alt.TopLevelMixin:
     """A panel a quantity of DRAWN, a line a score."""
     names = list(dict.fromkeys(row["score"] for row in rows))
+    widths = sorted({row["d_k"] for row in rows})
+    scales = looks(names)
+    legend = alt.Legend(columns=legend_columns(names), symbolStrokeWidth=0, symbolSize=80)
     panels = []
     for quantity, title, powers in DRAWN:
         floor = 1e-12  # a logarithm has no place for 0
@@ -43,17 +40,22 @@ def against_width(rows: Sequence[Row]) -> alt.TopLevelMixin:
             for row in rows
         ]
         base = alt.Chart(alt.Data(values=data), title=title).encode(
-            x=alt.X("d_k:Q", scale=alt.Scale(type="log", base=2), title="d_k (log scale)"),
+            x=alt.X(
+                "d_k:Q", scale=alt.Scale(type="log", base=2), title="d_k (log scale)", axis=alt.Axis(values=widths)
+            ),
             y=alt.Y(
                 "value:Q",
                 title=None,
                 scale=alt.Scale(type="log") if powers else alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(format="~e" if powers else "~g", tickCount=5),
             ),
-            color=alt.Color("score:N", scale=colours(names), title="score", legend=alt.Legend(columns=4)),
+            color=alt.Color("score:N", scale=scales["color"], legend=legend),
             tooltip=["score:N", "d_k:Q", alt.Tooltip("value:Q", format=".4g")],
         )
-        panels.append((base.mark_line() + base.mark_point(size=40, filled=True)).properties(width=270, height=200))
+        lines = base.mark_line().encode(strokeDash=alt.StrokeDash("score:N", scale=scales["strokeDash"], legend=legend))
+        points = base.mark_point(size=45, filled=True, opacity=1)
+        points = points.encode(shape=alt.Shape("score:N", scale=scales["shape"], legend=legend))
+        panels.append((lines + points).properties(width=270, height=200))
     return dress(alt.concat(*panels, columns=3))
 
 
