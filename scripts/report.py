@@ -2,6 +2,7 @@
 
 python scripts/report.py runs/dk_study
 python scripts/report.py runs/dk_study --image=docs/dk_study.svg
+python scripts/report.py runs/dk_study --only score=dot --only score=scaled_dot --image=inside.svg --value=entropy
 
 Takes a few seconds. Prints the path of each file it wrote.
 """
@@ -13,9 +14,10 @@ from pathlib import Path
 import altair as alt
 
 from train.errors import UserError, exit_status
-from train.log import read_config, read_rows
 from train.report.charts import check_image, headline, save
+from train.report.inside import QUANTITIES, development, of_chosen
 from train.report.page import write_report
+from train.report.selection import Part, read_part
 from train.report.statistics import lane_results
 from train.report.tables import headline_values
 
@@ -25,34 +27,43 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Write the report of a study as one HTML file that opens offline.")
     parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="the --workdir of the study")
     parser.add_argument("--output", type=Path, help="the HTML file to write (default: WORKDIR/report.html)")
-    parser.add_argument("--image", type=Path, help="also write the headline chart, as .svg or .png")
-    parser.add_argument("--value", help="with --image: its metric (default: the headline metric of the report)")
+    parser.add_argument("--only", action="append", default=[], help="cells to show, as for training; repeatable")
+    parser.add_argument("--image", type=Path, help="also write one chart, as .svg or .png")
+    parser.add_argument(
+        "--value",
+        help="with --image: what it draws at the end of training, a metric (default: the headline metric of the "
+        "report), or over the steps, a quantity of diagnostics.jsonl, one of " + ", ".join(QUANTITIES),
+    )
     return parser.parse_args(arguments)
 
 
-def draw_image(workdir: Path, value: str | None) -> alt.TopLevelMixin:
-    """The headline chart alone. Raises UserError where the study has nothing to draw."""
-    read_config(workdir)
-    rows = read_rows(workdir)
-    lanes = lane_results(rows)
-    split = "test" if any(lane.finished for lane in lanes) else "valid"
-    value = value or headline_values(rows)[0]
-    chart = headline(lanes, value, split) if lanes else None
+def draw_image(part: Part, value: str | None) -> alt.TopLevelMixin:
+    """One chart alone. Raises UserError where the study has nothing to draw."""
+    lanes = lane_results(part.rows)
+    metric = headline_values(part.rows)[0]
+    if value in QUANTITIES:
+        chart = development(of_chosen(part.diagnostics(), lanes, metric), lanes, value)
+        what = f"{value} in diagnostics.jsonl"
+    else:
+        split = "test" if any(lane.finished for lane in lanes) else "valid"
+        chart = headline(lanes, value or metric, split) if lanes else None
+        what = f"{value or metric} on {split}"
     if chart is None:
-        raise UserError(f"--image: {workdir} has no finite {value} on {split} to draw")
+        raise UserError(f"--image: {part.workdir} has no finite {what} to draw")
     return chart
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write what was asked for: all of it, or nothing where a part is refused."""
+    """Write what was asked for: all of it, or nothing where something is refused."""
+    part = read_part(options.workdir, options.only)
     if options.image is None:
         if options.value is not None:
             raise UserError(f"--value={options.value}: it names the metric of the image; add --image=NAME.svg")
         chart = None
     else:
         check_image(options.image)
-        chart = draw_image(options.workdir, options.value)
-    print(write_report(options.workdir, options.output or options.workdir / "report.html"))
+        chart = draw_image(part, options.value)
+    print(write_report(part, options.output or options.workdir / "report.html"))
     if chart is not None:
         save(chart, options.image)
         print(options.image)

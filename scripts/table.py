@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train.errors import UserError, exit_status
-from train.log import read_config, read_rows
 from train.report.pivot import STATISTICS, VIEWS, default_layout, lanes_at, pivot
+from train.report.selection import read_part
 from train.report.statistics import LaneResult, lane_results
 from train.report.tables import headline_values, measured, to_csv, to_text
 from train.report.verdict_table import verdict_csv, verdict_text
@@ -24,6 +24,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Print a study as a table.")
     parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="the --workdir of the study")
+    parser.add_argument("--only", action="append", default=[], help="cells to show, as for training; repeatable")
     parser.add_argument("--rows", help="axis down the side, or lr, or seed (default: d_k where it varies)")
     parser.add_argument("--columns", help="axis along the top, or lr, or seed (default: score where it varies)")
     parser.add_argument("--value", help="metric (default: token_accuracy; bleu where it was measured)")
@@ -48,8 +49,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a name the log does not have."""
-    read_config(options.workdir)
-    rows = read_rows(options.workdir)
+    rows = read_part(options.workdir, options.only).rows
     lanes = lane_results(rows)
     if not lanes:
         raise UserError(f"{options.workdir}: no evaluations yet")

@@ -2,8 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 
@@ -17,35 +16,29 @@ from train.report.words import printable
 
 POINTS = 4000
 FLOOR = 1e-8  # what is smaller is drawn there where an axis is of powers of ten
-SUMMED_UP = (
-    "raw_variance",
-    "effective_variance",
-    "entropy",
-    "share_saturated",
-    "jacobian_q10",
-    "jacobian_q50",
-    "jacobian_q90",
-    "query_norm",
-    "key_norm",
-    "alignment",
-    "effective_rank",
-)
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A field of diagnostics.jsonl, as words, and whether its axis is of powers of ten or of shares."""
+class Quantity(NamedTuple):
+    """A field of diagnostics.jsonl in words, and whether its axis is of powers of ten or of shares."""
 
-    name: str
     words: str
     powers: bool
 
 
-DRAWN = (
-    Quantity("effective_variance", "variance of effective scores", True),
-    Quantity("entropy", "entropy of weights / log of visible keys", False),
-    Quantity("jacobian_q50", "median norm of d weights / d query", True),
-)
+QUANTITIES = {
+    "raw_variance": Quantity("variance of raw scores", True),
+    "effective_variance": Quantity("variance of effective scores", True),
+    "entropy": Quantity("entropy of weights / log of visible keys", False),
+    "share_saturated": Quantity("share of rows with a weight above 0.99", False),
+    "jacobian_q10": Quantity("10 % quantile of the norm of d weights / d query", True),
+    "jacobian_q50": Quantity("median norm of d weights / d query", True),
+    "jacobian_q90": Quantity("90 % quantile of the norm of d weights / d query", True),
+    "query_norm": Quantity("length of queries", True),
+    "key_norm": Quantity("length of keys", True),
+    "alignment": Quantity("root mean square cosine of query and key", False),
+    "effective_rank": Quantity("effective rank of the weights", True),
+}
+DRAWN = ("effective_variance", "entropy", "jacobian_q50")  # in every report
 
 
 def of_chosen(rows: Sequence[Row], lanes: Sequence[LaneResult], choose: str) -> list[tuple[LaneResult, Row]]:
@@ -56,23 +49,24 @@ def of_chosen(rows: Sequence[Row], lanes: Sequence[LaneResult], choose: str) -> 
 
 
 def development(
-    found: Sequence[tuple[LaneResult, Row]], lanes: Sequence[LaneResult], quantity: Quantity
+    found: Sequence[tuple[LaneResult, Row]], lanes: Sequence[LaneResult], name: str
 ) -> alt.TopLevelMixin | None:
-    """A quantity against the step: a row of panels an attention, a panel a value of d_k, a line a score.
+    """A quantity of QUANTITIES against the step: a row of panels an attention, a panel a value of d_k, a line a score.
 
     Lines are medians over seeds, layers and heads; bands span them.
     """
+    words, powers = QUANTITIES[name]
     plan = layout(lanes)
     outer = plan.x if plan.x not in (plan.series, "lr") else ""
     numbers: dict[tuple[str, str, str], dict[int, list[float]]] = {}
     for lane, row in sorted(found, key=lambda pair: order_of(pair[0].axes.get(outer))):
-        number = finite(row.get(quantity.name))
+        number = finite(row.get(name))
         if number is None:
             continue
         facet = f"{outer} = {printable(lane.axes.get(outer))}" if outer else ""
         panel = ", ".join(part for part in (row["attention"], plan.panel_of(lane)) if part)
         steps = numbers.setdefault((panel, facet, plan.series_of(lane)), {})
-        steps.setdefault(int(row["step"]), []).append(max(number, FLOOR) if quantity.powers else number)
+        steps.setdefault(int(row["step"]), []).append(max(number, FLOOR) if powers else number)
     keep = max(10, POINTS // max(len(numbers), 1))
     data: list[dict[str, Any]] = []
     for (panel, facet, series), steps in numbers.items():
@@ -85,11 +79,11 @@ def development(
             data.append(point)
     if not data:
         return None
-    scale = alt.Scale(type="log", nice=False) if quantity.powers else alt.Scale(domain=[0, 1])
+    scale = alt.Scale(type="log", nice=False) if powers else alt.Scale(domain=[0, 1])
     y = {
-        "title": title_lines(quantity.words, 170),
+        "title": title_lines(words, 170),
         "scale": scale,
-        "axis": alt.Axis(tickCount=5, format="~e" if quantity.powers else "~g", labelOverlap=True),
+        "axis": alt.Axis(tickCount=5, format="~e" if powers else "~g", labelOverlap=True),
     }
     encodings = series_encodings(plan, "stroke")
     base = alt.Chart().encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, grid=False)))
@@ -102,7 +96,7 @@ def development(
 
 
 def at_the_end(found: Sequence[tuple[LaneResult, Row]]) -> list[tuple[str, str, Mapping[str, float | None]]]:
-    """(cell, attention, medians over seeds, layers and heads of SUMMED_UP) at the last step of each cell."""
+    """(cell, attention, medians over seeds, layers and heads of QUANTITIES) at the last step of each cell."""
     last: dict[str, int] = {}
     for _, row in found:
         last[row["cell"]] = max(last.get(row["cell"], 0), int(row["step"]))
@@ -117,7 +111,7 @@ def at_the_end(found: Sequence[tuple[LaneResult, Row]]) -> list[tuple[str, str, 
 
     cells = ordered(cell for cell, _ in groups)
     return [
-        (cell, attention, {name: median(rows, name) for name in SUMMED_UP})
+        (cell, attention, {name: median(rows, name) for name in QUANTITIES})
         for cell in cells
         for (owner, attention), rows in groups.items()
         if owner == cell

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.log import Row, metrics_path, read_config, read_diagnostics, read_rows
+from train.log import Row, metrics_path
 from train.report import inside
 from train.report.charts import fixed_rates, headline, layout
 from train.report.curves import curves
 from train.report.intervals import Spread
 from train.report.markup import Figures, document, escape, escape_block, grid, write_page
 from train.report.pivot import BEST, Block, Table, default_layout, pivot
+from train.report.selection import Part
 from train.report.statistics import (
     LaneResult,
     Progress,
@@ -264,18 +265,19 @@ def _inside(diagnostics: Sequence[Row], lanes: Sequence[LaneResult], value: str,
     if not found:
         return ""
     drawn = []
-    for quantity in inside.DRAWN:
-        remark = f" What is below {inside.FLOOR:g} is drawn there." if quantity.powers else ""
+    for name in inside.DRAWN:
+        words, powers = inside.QUANTITIES[name]
+        remark = f" What is below {inside.FLOOR:g} is drawn there." if powers else ""
         caption = (
-            f"{quantity.words} against the step, each cell at its best rate: median over seeds, layers and heads; the "
+            f"{words} against the step, each cell at its best rate: median over seeds, layers and heads; the "
             f"band spans them.{remark}"
         )
-        drawn.append(figures.add(inside.development(found, lanes, quantity), escape(caption)))
+        drawn.append(figures.add(inside.development(found, lanes, name), escape(caption)))
     lines = [
         [escape(cell), escape(attention), *(number(value, "") for value in medians.values())]
         for cell, attention, medians in inside.at_the_end(found)
     ]
-    table = grid(["cell", "attention", *inside.SUMMED_UP], lines, text=2)
+    table = grid(["cell", "attention", *inside.QUANTITIES], lines, text=2)
     return (
         f"<h2>Inside attention</h2>{''.join(drawn)}<details><summary>At the last step: medians over seeds, layers and "
         f'heads</summary><div class="scroll">{table}</div></details>'
@@ -297,7 +299,6 @@ def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row], diagno
     return document(f"{workdir.resolve().name}: d_k lab report", _header(workdir, record, states), body, figures)
 
 
-def write_report(workdir: Path, output: Path) -> Path:
-    """Write the report of a workdir and return its path. Raises UserError where it cannot be read or written."""
-    page = render(workdir, read_config(workdir), read_rows(workdir), read_diagnostics(workdir))
-    return write_page(page, output)
+def write_report(part: Part, output: Path) -> Path:
+    """Write the report of a study and return its path. Raises UserError where it cannot be read or written."""
+    return write_page(render(part.workdir, part.record, part.rows, part.diagnostics()), output)

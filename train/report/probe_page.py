@@ -41,7 +41,10 @@ def against_width(rows: Sequence[Row]) -> alt.TopLevelMixin:
         ]
         base = alt.Chart(alt.Data(values=data), title=title).encode(
             x=alt.X(
-                "d_k:Q", scale=alt.Scale(type="log", base=2), title="d_k (log scale)", axis=alt.Axis(values=widths)
+                "d_k:Q",
+                scale=alt.Scale(type="log", base=2),
+                title="d_k (log scale)",
+                axis=alt.Axis(values=widths, format="d"),
             ),
             y=alt.Y(
                 "value:Q",

@@ -1,0 +1,49 @@
+"""The part of a study that is looked at."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import report, table
+from tests.synthetic_study import study_rows, write_study
+from train.errors import UserError
+from train.report.selection import read_part
+
+
+@pytest.fixture
+def workdir(tmp_path: Path) -> Path:
+    return write_study(tmp_path / "w", study_rows(scores=("dot", "scaled_dot"), widths=(7, 77), steps=200))
+
+
+@pytest.mark.parametrize(
+    ("only", "cells"),
+    [
+        ([], {"score=dot,d_k=7", "score=dot,d_k=77", "score=scaled_dot,d_k=7", "score=scaled_dot,d_k=77"}),
+        (["score=dot"], {"score=dot,d_k=7", "score=dot,d_k=77"}),
+        (["d_k=7, score=dot"], {"score=dot,d_k=7"}),
+        (["score=dot,d_k=7", "d_k=77"], {"score=dot,d_k=7", "score=dot,d_k=77", "score=scaled_dot,d_k=77"}),
+    ],
+)
+def test_cells_have_all_values_of_one_of_them(workdir, only, cells):
+    part = read_part(workdir, only)
+    assert {row["cell"] for row in part.rows} == cells
+    assert {entry["cell"] for entry in part.record["cells"]} == cells
+    assert part.diagnostics() == []
+
+
+@pytest.mark.parametrize("only", ["score=do", "d_k=7,d_k=77", "", "score", "task=sort"])
+def test_what_fits_no_cell_is_refused_by_its_name(workdir, only):
+    expected = f"--only={only}: the study has no such cell; cells are named like score=dot,d_k=7"
+    with pytest.raises(UserError) as raised:
+        read_part(workdir, ["score=dot", only])
+    assert str(raised.value) == expected
+
+
+def test_scripts_show_the_part_alone(workdir, capsys):
+    assert table.main([str(workdir), "--only=score=dot,d_k=77"]) == 0
+    shown = capsys.readouterr().out
+    assert "dot" in shown
+    assert "scaled_dot" not in shown
+    assert report.main([str(workdir), "--only", "score=dot"]) == 0
+    assert "scaled_dot" not in (workdir / "report.html").read_text("utf-8").split("<h2>Configuration</h2>")[0]
+    assert table.main([str(workdir), "--only=score=lost"]) == 2
