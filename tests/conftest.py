@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def forgotten_programs() -> Iterator[None]:
     """Programs of a file are dropped after it: a process that holds tens of thousands of mappings may get no more."""
     yield
-    train.lanes.programs.cache_clear()
+    train.lanes.kept.clear()
     jax.clear_caches()
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from small_run import RUN, batch, batches, lanes, make_run
 
+import train.lanes as engine
 from train.errors import UserError
 from train.lanes import Lanes, Programs
 from train.layout import HANGING_JAX, Layout, choose_layout, start_backend
@@ -251,3 +252,19 @@ def test_the_allocator_is_set_up_before_the_backend_is_asked_for_devices(monkeyp
     monkeypatch.setattr(jax, "devices", lambda: (asked.append("devices"), [None])[1])
     start_backend(0, block=7.0)
     assert asked == [7.0, "devices"]
+
+
+def test_programs_are_kept_for_cells_alike_but_not_without_bound(monkeypatch):
+    monkeypatch.setattr(engine, "KEPT", 2)
+    engine.kept.clear()
+    devices = tuple(jax.devices())
+    runs = [make_run(d_k=d_k).program for d_k in (5, 7, 11, 13)]
+    first, second = (engine.programs(run, 2, devices) for run in runs[:2])
+    first.after_evaluation()
+    second.after_evaluation()
+    assert engine.programs(runs[0], 2, devices) is first
+    engine.programs(runs[2], 2, devices).after_evaluation()
+    assert [key[0] for key in engine.kept] == [runs[1], runs[0], runs[2]]
+    engine.programs(runs[3], 2, devices)  # three are compiled: the one that was longest not asked for goes
+    assert [key[0] for key in engine.kept] == [runs[0], runs[2], runs[3]]
+    assert engine.programs(runs[1], 2, devices) is not second

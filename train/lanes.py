@@ -26,8 +26,9 @@ from train.plan import Lane
 from train.step import Evaluation, Knobs, Run, State
 from train.tasks import Batch
 
-# Sets of programs that are kept in case a later cell is the same but for a number. One takes some 15 MB.
-KEPT = 16
+# Compiled programs that are kept in case a later cell is the same but for a number. One takes some 4 MB and 450 of the
+# 65,530 mappings that Linux gives a process; without a mapping XLA crashes.
+KEPT = 64
 
 
 class Programs:
@@ -54,6 +55,11 @@ class Programs:
         self._diagnose = self._for_all(self._diagnosis, "rr-", order)
         # Selects, entry by entry: nothing to gain from taking lanes in turn, and quicker to compile.
         self._after_evaluation = self._for_all(run.after_evaluation, "rr", "vmap", donate=0)
+
+    @property
+    def compiled(self) -> int:
+        """How many programs there are by now."""
+        return len(self._compiled)
 
     def put(self, tree_r: Any) -> Any:
         """Lay arrays with the lane axis in front on the devices."""
@@ -186,10 +192,19 @@ def _key(function: Wrapped, arguments: Sequence[Any]) -> tuple[Any, ...]:
     return (function, *(leaf.shape for leaf in jax.tree.leaves(arguments)))
 
 
-@functools.lru_cache(maxsize=KEPT)
+kept: dict[tuple[Run, int, tuple[jax.Device, ...]], Programs] = {}  # the one asked for last at the end
+
+
 def programs(run: Run, lanes: int, devices: tuple[jax.Device, ...]) -> Programs:
     """The programs of a run, the same for all cells whose `Run.program` is equal."""
-    return Programs(run, lanes, devices)
+    key = (run, lanes, devices)
+    found = kept.pop(key, None)
+    kept[key] = found = found if found is not None else Programs(*key)
+    for oldest in list(kept)[:-2]:  # two are at work: one group trains, the next compiles
+        if sum(each.compiled for each in kept.values()) <= KEPT:
+            break
+        del kept[oldest]
+    return found
 
 
 class Lanes:
