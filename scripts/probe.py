@@ -26,6 +26,8 @@ from train.values import split
 
 SHOWN = ("dot", "scaled_dot")  # of these the distributions are drawn
 DRAWN = 20_000  # numbers of each
+NUMBERS = 2**26  # of a row of keys, at most: 0.25 GB
+WIDEST = 4096  # of d_k: `general` has d_k x d_k numbers
 UNIT = (
     "score",
     "d_k",
@@ -90,19 +92,28 @@ def numbers(flag: str, text: str) -> list[int]:
 def check(options: argparse.Namespace, overrides: list[str]) -> tuple[list[str], list[int]]:
     """Scores and widths. Raises UserError."""
     names = split("--scores", options.scores)
+    if not names:
+        raise UserError(f"--scores={options.scores}: choose from {', '.join(sorted(SCORES))}")
+    if options.config == "":
+        raise UserError("--config= names no file")
     for name in names:
         if name not in SCORES:
             raise UserError(f"--scores={options.scores}: {name!r} is unknown; choose from {', '.join(sorted(SCORES))}")
-    for flag, least in (("keys", 2), ("rows", 1)):
-        if getattr(options, flag) < least:
-            raise UserError(f"--{flag}={getattr(options, flag)}: at least {least}")
+    widths = sorted(set(numbers("--d_k", options.d_k)))
+    for flag, least, most in (("keys", 2, NUMBERS), ("rows", 1, NUMBERS), ("seed", 0, 2**32 - 1)):
+        if not least <= getattr(options, flag) <= most:
+            raise UserError(f"--{flag}={getattr(options, flag)}: give a whole number from {least} to {most}")
+    if max(widths) > WIDEST or max(widths) * options.keys > NUMBERS:
+        raise UserError(f"--d_k={options.d_k}: at most {WIDEST}, and at most {NUMBERS} times --keys={options.keys}")
     if (overrides or options.sweep) and not options.config:
         raise UserError("--config.KNOB and --sweep need a config: add --config=FILE")
     for flag in ("json", "output"):
         path = getattr(options, flag)
         if path is not None and not path.parent.is_dir():
             raise UserError(f"--{flag}={path}: there is no folder {path.parent}")
-    return list(dict.fromkeys(names)), sorted(set(numbers("--d_k", options.d_k)))
+        if path is not None and path.is_dir():
+            raise UserError(f"--{flag}={path}: is a folder; name a file")
+    return list(dict.fromkeys(names)), widths
 
 
 def show(rows: list[Row], fields: tuple[str, ...]) -> None:

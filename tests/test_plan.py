@@ -54,7 +54,11 @@ def other_value(path: str) -> Any:
 
 def fits(path: str) -> list[str]:
     """What else has to be said for the other value of a knob to be allowed."""
-    return {"task.min_length": ["task.max_length=97"], "optim.weight_decay": ["optim.name=adamw"]}.get(path, [])
+    return {
+        "task.min_length": ["task.max_length=97"],
+        "optim.weight_decay": ["optim.name=adamw"],
+        "optim.temperature_after": ["optim.temperature_step=7"],
+    }.get(path, [])
 
 
 @pytest.fixture
@@ -257,6 +261,15 @@ def test_a_list_can_be_emptied(config_file):
         ("lanes.seed=-1", "lanes.seed = (-1,) is not allowed: must be at least 0"),
         ("lanes.seed=0,0", "lanes.seed = (0, 0) names 0 twice: give each value once"),
         ("optim.warmup_steps=601", "optim.warmup_steps = 601 is above run.steps = 600"),
+        (
+            "optim.temperature_step=600",
+            "optim.temperature_step = 600 leaves no update after the change: must be below run.steps = 600",
+        ),
+        (
+            "optim.temperature_after=2",
+            "optim.temperature_after = 2 would not be used: "
+            "give optim.temperature_step, the last update before the change",
+        ),
         ("model.tie_embeddings=no", "model.tie_embeddings = 'no' has the wrong type: must be true or false"),
         ("cells.lanes.lr=1,2", "--config.cells.lanes.lr is no axis of the grid"),
         ("model.d_k=4,64", "--config.model.d_k=4,64 must be one value; several are an axis: --sweep model.d_k=4,64"),

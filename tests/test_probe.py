@@ -40,6 +40,7 @@ def test_rows_of_unit_normals(tmp_path, capsys):
         (score, d_k) for d_k in (4, 16) for score in ("dot", "scaled_dot")
     ]
     assert all(row.keys() >= set(FIELDS) for row in rows)
+    assert [row["entropy_expansion"] is None for row in rows] == [row["variance_within"] > 1 for row in rows]
     out = capsys.readouterr().out
     assert out.split()[:3] == ["score", "d_k", "variance"]
     text = page.read_text()
@@ -68,8 +69,17 @@ def test_models_as_they_start(tmp_path):
         (["--scores=dto"], "'dto' is unknown"),
         (["--d_k=0"], "from 1 on"),
         (["--d_k=four"], "from 1 on"),
-        (["--keys=1"], "--keys=1: at least 2"),
-        (["--rows=0"], "--rows=0: at least 1"),
+        (["--scores="], "choose from"),
+        (["--keys=1"], "--keys=1: give a whole number from 2"),
+        (["--keys=99999999999"], "--keys=99999999999: give a whole number from 2"),
+        (["--rows=0"], "--rows=0: give a whole number from 1"),
+        (["--seed=-1"], "--seed=-1: give a whole number from 0 to 4294967295"),
+        (["--seed=4294967296"], "--seed=4294967296: give"),
+        (["--d_k=4,99999999999"], "--d_k=4,99999999999: at most 4096"),
+        (["--d_k=4096", "--keys=20000"], "times --keys=20000"),
+        (["--config="], "names no file"),
+        (["--json="], "--json=.: is a folder"),
+        (["--output=."], "--output=.: is a folder"),
         (["--sweep=model.d_k=4"], "add --config=FILE"),
         (["--config.model.d_k=4"], "add --config=FILE"),
         (["--json=nowhere/x.jsonl"], "there is no folder nowhere"),

@@ -16,6 +16,7 @@ from train.log import Row
 from train.report.pivot import BLEU_NOTE, default_layout, pivot
 from train.report.statistics import lane_results
 from train.report.tables import headline_values, measured, number, summary, to_csv, to_text
+from train.report.words import named
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -252,3 +253,12 @@ def test_the_summary_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+def test_columns_of_numbers_say_of_which_axis_they_are() -> None:
+    text = to_text(pivot(lane_results(small_study()), rows="score", columns="d_k", value="token_accuracy"), 200)
+    assert "d_k=7" in text
+    assert "d_k=11" in text
+    assert named("score", "dot") == "dot"
+    assert named("temperature_step", 0) == "temperature_step=0"
+    assert named("scale", None) == "scale=none"

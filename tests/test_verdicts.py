@@ -265,3 +265,10 @@ def test_only_a_difference_that_is_shown_and_small_is_remarked() -> None:
     values: Values = {"dot": {7: [0.998, 0.999, 0.997]}, "scaled_dot": {7: [0.998, 0.998, 0.998]}}
     (found,) = compare(lane_results(rows_of(values)), "token_accuracy", "test")
     assert found.remark == ""
+
+
+def test_values_that_are_numbers_are_named_with_their_axis() -> None:
+    rows = study_rows(scores=("dot",), widths=(7, 11), steps=200)
+    lanes = lane_results([{"heads" if name == "d_k" else name: row[name] for name in row} for row in rows])
+    (comparison,) = compare(lanes, "token_accuracy", "test")
+    assert comparison.pair == "heads=11 against 7"

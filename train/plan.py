@@ -91,11 +91,23 @@ def make_plan(
     for path, options in {**axes, **lanes}.items():
         check_list(path, options)
     cells = _expand(config.values, axes, names)
+    _check_change(cells)
     return Plan(
         cells=tuple(_matching(cells, axes, only)),
         lanes=tuple(Lane(number, lr, seed) for number, (lr, seed) in enumerate(itertools.product(*lanes.values()))),
         config=_plain(config.values, axes),
     )
+
+
+def _check_change(cells: Sequence[Cell]) -> None:
+    """Refuse a temperature that no cell changes to. A grid may well hold cells that never change, to compare with."""
+    for cell in cells:
+        before, after = cell.optim.temperature, cell.optim.temperature_after
+        if after not in (before, 1.0) and not any(other.optim.temperature_step for other in cells):
+            raise UserError(
+                f"optim.temperature_after = {after:g} would not be used: give optim.temperature_step, the last update"
+                " before the change"
+            )
 
 
 def _path(assignment: str) -> str:

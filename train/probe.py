@@ -21,8 +21,8 @@ def unit_normal_rows(
 ) -> Iterator[tuple[Row, Sample]]:
     """For every width and score a row of what `model.unit_normal.summary` gives, and the sample it is of.
 
-    Beside it what theory says: entropy_expansion, of the variance within rows (holds for variances up to 1/16), and
-    entropy_bound, the least that a row of that variance can have, both over the log of the number of keys.
+    Beside it what theory says, over the log of the number of keys: entropy_expansion, of the variance within rows (for
+    variances up to 1/16; None above 1, where it says nothing), and entropy_bound, the least that such a row can have.
     """
     for d_k in widths:
         for name, one in sample(names, d_k, keys=keys, rows=rows, seed=seed).items():
@@ -32,7 +32,9 @@ def unit_normal_rows(
                 "entropy_expansion": theory.entropy_of_variance(jnp.float32(within), keys),
                 "entropy_bound": theory.least_entropy(jnp.sqrt(within * (keys - 1)), keys),
             }
-            relative = {curve: float(value / jnp.log(keys)) for curve, value in curves.items()}
+            relative: Row = {curve: float(value / jnp.log(keys)) for curve, value in curves.items()}
+            if within > 1.0:
+                relative["entropy_expansion"] = None
             yield {"score": name, "d_k": d_k, **found, **relative}, one
 
 

@@ -219,8 +219,8 @@ def check_together(values: Mapping[str, Any]) -> None:
         raise refuse("optim.warmup_steps", "is above", "run.steps")
     if values["optim.schedule"] == "cosine" and values["optim.warmup_steps"] == values["run.steps"]:
         raise refuse("optim.warmup_steps", "leaves the cosine nothing to fall in: must be below", "run.steps")
-    if values["optim.temperature_step"] > values["run.steps"]:
-        raise refuse("optim.temperature_step", "is above", "run.steps")
+    if values["optim.temperature_step"] >= values["run.steps"]:
+        raise refuse("optim.temperature_step", "leaves no update after the change: must be below", "run.steps")
     tokens = values["run.eval_every"] * values["run.batch_size"] * (values["task.max_length"] + 1)
     if tokens > LARGEST_INT:
         raise refuse("run.eval_every", f"has {tokens:,} tokens, too many to count in 32 bits, with", "run.batch_size")

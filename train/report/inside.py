@@ -28,8 +28,12 @@ class Quantity(NamedTuple):
 QUANTITIES = {
     "raw_variance": Quantity("variance of raw scores", True),
     "effective_variance": Quantity("variance of effective scores", True),
+    "variance_within": Quantity("variance of effective scores within a row", True),
     "entropy": Quantity("entropy of weights / log of visible keys", False),
+    "max_weight": Quantity("largest weight of a row", False),
+    "one_minus_sum_p2": Quantity("1 - sum of the squares of a row's weights", False),
     "share_saturated": Quantity("share of rows with a weight above 0.99", False),
+    "jacobian_mean": Quantity("mean norm of d weights / d query", True),
     "jacobian_q10": Quantity("10 % quantile of the norm of d weights / d query", True),
     "jacobian_q50": Quantity("median norm of d weights / d query", True),
     "jacobian_q90": Quantity("90 % quantile of the norm of d weights / d query", True),
@@ -38,7 +42,8 @@ QUANTITIES = {
     "alignment": Quantity("root mean square cosine of query and key", False),
     "effective_rank": Quantity("effective rank of the weights", True),
 }
-DRAWN = ("effective_variance", "entropy", "jacobian_q50")  # in every report
+# In every report. The variance is that within rows: what the scores of a row have in common the softmax takes away.
+DRAWN = ("variance_within", "entropy", "jacobian_q50")
 
 
 def of_chosen(rows: Sequence[Row], lanes: Sequence[LaneResult], choose: str) -> list[tuple[LaneResult, Row]]:
@@ -88,7 +93,7 @@ def development(
     encodings = series_encodings(plan, "stroke")
     base = alt.Chart().encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, grid=False)))
     band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", **y), y2="high:Q", color=encodings["color"])
-    line = base.mark_line(strokeWidth=1.8).encode(
+    line = base.mark_line(strokeWidth=1.8, point={"size": 12, "filled": True}).encode(
         y=alt.Y("middle:Q", **y), color=encodings["color"], strokeDash=encodings["strokeDash"]
     )
     inner = alt.layer(band, line).properties(width=215, height=170)

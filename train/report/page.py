@@ -17,6 +17,7 @@ from train.report.selection import Part
 from train.report.statistics import (
     LaneResult,
     Progress,
+    best_lanes,
     best_rate,
     choosing_metric,
     group_by,
@@ -27,7 +28,7 @@ from train.report.statistics import (
 )
 from train.report.tables import headline_values, measured, number, parts
 from train.report.verdicts_section import verdicts_section
-from train.report.words import bounds, label, title_of
+from train.report.words import bounds, label, named, title_of
 from train.words import counted
 
 MARKS = (
@@ -49,7 +50,10 @@ def _table(table: Table) -> str:
     """The blocks of a table, beside each other where the window is wide enough."""
     head = [
         escape(table.rows),
-        *(escape(c) if table.columns else escape(label(table.value)) for c in table.column_values),
+        *(
+            escape(named(table.columns, c)) if table.columns else escape(label(table.value))
+            for c in table.column_values
+        ),
     ]
     blocks = []
     for block in table.blocks:
@@ -278,10 +282,14 @@ def _inside(diagnostics: Sequence[Row], lanes: Sequence[LaneResult], value: str,
         for cell, attention, medians in inside.at_the_end(found)
     ]
     table = grid(["cell", "attention", *inside.QUANTITIES], lines, text=2)
-    return (
-        f"<h2>Inside attention</h2>{''.join(drawn)}<details><summary>At the last step: medians over seeds, layers and "
-        f'heads</summary><div class="scroll">{table}</div></details>'
+    best = best_lanes(lanes, choosing_metric(lanes, value))
+    missing = len(best) - len({(lane.cell, lane.lane) for lane, _ in found})
+    lost = (
+        f'<p class="warning">{missing} of {len(best)} lanes have no rows in diagnostics.jsonl.</p>' if missing else ""
     )
+    summary = "At the last step: medians over seeds, layers and heads"
+    details = f'<details><summary>{summary}</summary><div class="scroll">{table}</div></details>'
+    return f"<h2>Inside attention</h2>{lost}{''.join(drawn)}{details}"
 
 
 def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row], diagnostics: Sequence[Row] = ()) -> str:

@@ -24,6 +24,10 @@ NOTE = (
     "Independent entries of mean 0 and variance 1 for queries and keys; parameters of a score as a model starts with, "
     "drawn anew. All scores get the same queries and keys; those of dot_t5_init are smaller, as its projection starts."
 )
+LEFT_OUT = (
+    "Left out where it is 0: weights of additive_linear do not depend on the query. Lines may hide each other: "
+    "scaled_dot, learned_temperature and scaled_dot_log_n start alike."
+)
 
 
 def against_width(rows: Sequence[Row]) -> alt.TopLevelMixin:
@@ -34,10 +38,10 @@ def against_width(rows: Sequence[Row]) -> alt.TopLevelMixin:
     legend = alt.Legend(columns=legend_columns(names), symbolStrokeWidth=0, symbolSize=80)
     panels = []
     for quantity, title, powers in DRAWN:
-        floor = 1e-12  # a logarithm has no place for 0
         data = [
-            {"score": row["score"], "d_k": row["d_k"], "value": max(row[quantity], floor) if powers else row[quantity]}
+            {"score": row["score"], "d_k": row["d_k"], "value": row[quantity]}
             for row in rows
+            if row[quantity] > 0 or not powers  # a logarithm has no place for 0
         ]
         base = alt.Chart(alt.Data(values=data), title=title).encode(
             x=alt.X(
@@ -103,7 +107,10 @@ def _number(value: Any) -> str:
 
 def table(rows: Sequence[Row], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Head and lines of some fields of rows, numbers with three digits."""
-    lines = [[_number(row[name]) if isinstance(row[name], float) else str(row[name]) for name in names] for row in rows]
+    lines = [
+        [_number(row[name]) if isinstance(row[name], float | None) else str(row[name]) for name in names]
+        for row in rows
+    ]
     return list(names), lines
 
 
@@ -117,7 +124,7 @@ def page(
     """The page as text. unit: rows of unit normals. drawn: see `distributions`. initial: of models, or none."""
     figures = Figures()
     parts = ["<h2>Unit-normal queries and keys</h2>", f'<p class="note">{escape(NOTE)}</p>']
-    parts.append(figures.add(against_width(unit), escape("Values below 1e-12 are drawn there.")))
+    parts.append(figures.add(against_width(unit), escape(LEFT_OUT)))
     if drawn:
         caption = "What dividing by the root of d_k does: scores and softmax outputs, unscaled and scaled."
         parts.append(figures.add(distributions(drawn), escape(caption)))

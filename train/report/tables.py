@@ -29,7 +29,7 @@ from train.report.statistics import (
     ordered,
 )
 from train.report.verdicts import compare, sentences
-from train.report.words import PERCENT_POINTS, bounds, label, printable
+from train.report.words import PERCENT_POINTS, bounds, label, named, printable
 from train.words import counted
 
 
@@ -80,7 +80,7 @@ def _block_lines(table: Table, block: Block) -> list[str]:
         lines = [
             " ".join(pad(text, width) for text, width in zip(cell, widths, strict=True) if width) for cell in cells
         ]
-        name = printable(column) if table.columns else table.value
+        name = named(table.columns, column) if table.columns else table.value
         lines = [name, *(line if any(cell[1:]) else cell[0] for line, cell in zip(lines, cells, strict=True))]
         columns.append([pad(line, max(map(width_of, lines))) for line in lines])
     body = ["  ".join(line) for line in zip(*columns, strict=True)]

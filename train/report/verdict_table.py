@@ -9,7 +9,7 @@ from train.report.comparisons import smallest_flip
 from train.report.statistics import LaneResult, choosing_metric, group_by, ordered
 from train.report.tables import number, pad, width_of
 from train.report.verdicts import Comparison, compare, rules
-from train.report.words import bounds, printable, title_of
+from train.report.words import bounds, named, printable, title_of
 
 NOTHING = "Nothing to compare: no axis but d_k and the task varies"
 
@@ -29,7 +29,7 @@ def heading(lanes: Sequence[LaneResult], metric: str, split: str) -> str:
 def columns(pair: Sequence[Comparison]) -> list[str]:
     """Names of the columns of `cells` for comparisons of one pair."""
     first = pair[0]
-    names = [printable(name) for name in (first.first, first.second)]
+    names = [named(first.axis, name) for name in (first.first, first.second)]
     tests = ["verdict", "p (Holm)", "p (flip)", "P(better)", "effect"]
     return [*first.place, *names, "difference", "95 % interval", *tests]
 

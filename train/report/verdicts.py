@@ -36,7 +36,7 @@ from train.report.statistics import (
     smallest_count,
     varying,
 )
-from train.report.words import PERCENT_POINTS, SHARE, bounds, printable
+from train.report.words import PERCENT_POINTS, SHARE, bounds, named, printable
 from train.words import counted
 
 REFERENCE = "scaled_dot"
@@ -63,7 +63,7 @@ class Comparison:
     @property
     def pair(self) -> str:
         """Both names, the one that the verdict is on before the other."""
-        return f"{printable(self.first)} against {printable(self.second)}"
+        return f"{named(self.axis, self.first)} against {printable(self.second)}"
 
 
 def margin_of(metric: str) -> float | None:

@@ -36,6 +36,11 @@ def title_of(metric: str, split: str, remark: str = "") -> str:
     return f"{label(metric)} on {split}" + (f" ({details})" if details else "")
 
 
+def named(axis: str, value: Any) -> str:
+    """A value that heads a column or names a side: words stand for themselves, a number says of which axis it is."""
+    return printable(value) if isinstance(value, str) else f"{axis}={printable(value)}"
+
+
 def printable(value: Any) -> str:
     """A value of an axis as one line of text: control characters escaped; None, a part that is absent, as none."""
     if value is None:
