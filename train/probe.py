@@ -22,7 +22,7 @@ def unit_normal_rows(
     """For every width and score a row of what `model.unit_normal.summary` gives, and the sample it is of.
 
     Beside it what theory says, over the log of the number of keys: entropy_expansion, of the variance within rows (for
-    variances up to 1/16; None above 1, where it says nothing), and entropy_bound, the least that such a row can have.
+    variances up to 1/16; None above 2, where it says nothing), and entropy_bound, the least that such a row can have.
     """
     for d_k in widths:
         for name, one in sample(names, d_k, keys=keys, rows=rows, seed=seed).items():
@@ -33,7 +33,7 @@ def unit_normal_rows(
                 "entropy_bound": theory.least_entropy(jnp.sqrt(within * (keys - 1)), keys),
             }
             relative: Row = {curve: float(value / jnp.log(keys)) for curve, value in curves.items()}
-            if within > 1.0:
+            if within > 2.0:
                 relative["entropy_expansion"] = None
             yield {"score": name, "d_k": d_k, **found, **relative}, one
 

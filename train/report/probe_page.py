@@ -22,7 +22,8 @@ DRAWN = (
 BINS = 60
 NOTE = (
     "Independent entries of mean 0 and variance 1 for queries and keys; parameters of a score as a model starts with, "
-    "drawn anew. All scores get the same queries and keys; those of dot_t5_init are smaller, as its projection starts."
+    "drawn anew. All scores get the same queries and keys; queries of dot_t5_init are sqrt(d_k) shorter, as its "
+    "projection starts, so that its weights move sqrt(d_k) more with them than those of scaled_dot."
 )
 LEFT_OUT = (
     "Left out where it is 0: weights of additive_linear do not depend on the query. Lines may hide each other: "
