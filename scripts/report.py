@@ -42,7 +42,7 @@ def draw_image(part: Part, value: str | None) -> alt.TopLevelMixin:
     lanes = lane_results(part.rows)
     metric = headline_values(part.rows)[0]
     if value in QUANTITIES:
-        chart = development(of_chosen(part.diagnostics(), lanes, metric), lanes, value)
+        chart = development(of_chosen(part.diagnostics, lanes, metric), lanes, value)
         what = f"{value} in diagnostics.jsonl"
     else:
         split = "test" if any(lane.finished for lane in lanes) else "valid"

@@ -309,4 +309,4 @@ def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row], diagno
 
 def write_report(part: Part, output: Path) -> Path:
     """Write the report of a study and return its path. Raises UserError where it cannot be read or written."""
-    return write_page(render(part.workdir, part.record, part.rows, part.diagnostics()), output)
+    return write_page(render(part.workdir, part.record, part.rows, part.diagnostics), output)

@@ -1,5 +1,6 @@
 """What a report is of: a study, or the part of it that is looked at."""
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ class Part:
     record: Mapping[str, Any]
     rows: Sequence[Row]
 
+    @functools.cached_property
     def diagnostics(self) -> list[Row]:
         """Rows of diagnostics.jsonl of the cells that have rows."""
         cells = {row["cell"] for row in self.rows}
