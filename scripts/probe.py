@@ -104,7 +104,7 @@ def check(options: argparse.Namespace, overrides: list[str]) -> tuple[list[str],
         if not least <= getattr(options, flag) <= most:
             raise UserError(f"--{flag}={getattr(options, flag)}: give a whole number from {least} to {most}")
     if max(widths) > WIDEST or max(widths) * options.keys > NUMBERS:
-        raise UserError(f"--d_k={options.d_k}: at most {WIDEST}, and at most {NUMBERS} times --keys={options.keys}")
+        raise UserError(f"--d_k={options.d_k}: at most {WIDEST}, and times --keys={options.keys} at most {NUMBERS}")
     if (overrides or options.sweep) and not options.config:
         raise UserError("--config.KNOB and --sweep need a config: add --config=FILE")
     for flag in ("json", "output"):

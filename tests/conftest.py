@@ -48,3 +48,16 @@ def parallel_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real parallel text: {folder} is absent")
     return folder
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Writes a config file: base with these lines."""
+
+    def write(*lines: str, begin: str = "config = base.get_config()") -> Path:
+        body = "".join(f"    {line}\n" for line in (begin, *lines))
+        file = tmp_path / "mine.py"
+        file.write_text(f"from configs import base\n\n\ndef get_config():\n{body}    return config\n", encoding="utf-8")
+        return file
+
+    return write

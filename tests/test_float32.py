@@ -5,7 +5,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT
+from plans import BASE, refused
 
 from configs import base
 from train.cells import make_tasks
@@ -16,16 +16,9 @@ from train.schema import KNOBS, check
 from train.values import element_of, is_tuple, show, single
 from train.workdir import open_workdir
 
-BASE = ROOT / "configs" / "base.py"
 FLOATS = [path for path, knob in KNOBS.items() if element_of(knob.kind) is float]
 AXES = [path for path in FLOATS if path not in NOT_AXES]
 FRACTIONS = [path for path in FLOATS if "below 1" in KNOBS[path].bound.text]
-
-
-def refused(*arguments, **keywords) -> str:
-    with pytest.raises(UserError) as caught:
-        make_plan(*arguments, **keywords)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def test_bounds_hold_for_what_float32_makes_of_a_value(path, value):
 def test_values_that_are_one_in_float32_are_refused_by_name(path, one, other):
     line = refused(BASE, sweeps=[f"{path}={one},0.5,{other}"])
     assert line == f"{path}: {one} and {other} are the same in float32, in which training runs; give one of them"
-    assert make_plan(BASE, ["optim.name=adamw"], [f"{path}=0.001,0.0010000002"])
+    assert make_plan(BASE, ["optim.name=adamw", "optim.temperature_step=1"], [f"{path}=0.001,0.0010000002"])
 
 
 @pytest.mark.parametrize(("path", "there", "here"), [("lanes.lr", "0.003", "0.001"), ("optim.eps", "1e-6", "1e-8")])

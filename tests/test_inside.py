@@ -76,7 +76,7 @@ def test_the_page_has_it_where_something_was_diagnosed() -> None:
     assert "variance of effective scores within a row" in page
     assert "no rows in diagnostics.jsonl" not in page
     first = [row for row in diagnosed(rows) if row["seed"] == 0]
-    assert "8 of 12 lanes have no rows in diagnostics.jsonl" in render(Path("study"), record, rows, first)
+    assert "12 lanes, 8 of them without rows in diagnostics.jsonl." in render(Path("study"), record, rows, first)
 
 
 @pytest.mark.parametrize("name", ["entropy", "effective_rank"])

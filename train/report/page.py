@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from train.log import Row, metrics_path
-from train.report import inside
 from train.report.charts import fixed_rates, headline, layout
 from train.report.curves import curves
+from train.report.inside_section import inside_section
 from train.report.intervals import Spread
 from train.report.markup import Figures, document, escape, escape_block, grid, write_page
 from train.report.pivot import BEST, Block, Table, default_layout, pivot
@@ -17,7 +17,6 @@ from train.report.selection import Part
 from train.report.statistics import (
     LaneResult,
     Progress,
-    best_lanes,
     best_rate,
     choosing_metric,
     group_by,
@@ -263,42 +262,13 @@ def _body(rows: Sequence[Row], lanes: Sequence[LaneResult], figures: Figures) ->
     return "\n".join(sections)
 
 
-def _inside(diagnostics: Sequence[Row], lanes: Sequence[LaneResult], value: str, figures: Figures) -> str:
-    """What attention does inside, of each cell at its best rate; nothing where nothing was diagnosed."""
-    found = inside.of_chosen(diagnostics, lanes, value)
-    if not found:
-        return ""
-    drawn = []
-    for name in inside.DRAWN:
-        words, powers = inside.QUANTITIES[name]
-        remark = f" What is below {inside.FLOOR:g} is drawn there." if powers else ""
-        caption = (
-            f"{words} against the step, each cell at its best rate: median over seeds, layers and heads; the "
-            f"band spans them.{remark}"
-        )
-        drawn.append(figures.add(inside.development(found, lanes, name), escape(caption)))
-    lines = [
-        [escape(cell), escape(attention), *(number(value, "") for value in medians.values())]
-        for cell, attention, medians in inside.at_the_end(found)
-    ]
-    table = grid(["cell", "attention", *inside.QUANTITIES], lines, text=2)
-    best = best_lanes(lanes, choosing_metric(lanes, value))
-    missing = len(best) - len({(lane.cell, lane.lane) for lane, _ in found})
-    lost = (
-        f'<p class="warning">{missing} of {len(best)} lanes have no rows in diagnostics.jsonl.</p>' if missing else ""
-    )
-    summary = "At the last step: medians over seeds, layers and heads"
-    details = f'<details><summary>{summary}</summary><div class="scroll">{table}</div></details>'
-    return f"<h2>Inside attention</h2>{lost}{''.join(drawn)}{details}"
-
-
 def render(workdir: Path, record: Mapping[str, Any], rows: Sequence[Row], diagnostics: Sequence[Row] = ()) -> str:
     """The page as text. What a study can hold makes no page fail: no rows, one row, nothing finite, cells not run."""
     lanes = lane_results(rows)
     states = progress(record, lanes)
     figures = Figures()
     if lanes:
-        body = _body(rows, lanes, figures) + _inside(diagnostics, lanes, headline_values(rows)[0], figures)
+        body = _body(rows, lanes, figures) + inside_section(diagnostics, lanes, headline_values(rows)[0], figures)
     else:
         body = '<p class="warning">The log has no evaluations yet, so there is nothing to draw.</p>'
     config = escape_block(json.dumps(record.get("config"), indent=2, ensure_ascii=False))
