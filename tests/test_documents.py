@@ -31,6 +31,7 @@ CUT_DOWN = [
         "model.num_layers=1",
     )
 ]
+CUT_DOWN_AXES = {"optim.temperature_step": "0,1"}  # counted in updates, of which there are two
 
 
 def commands(text: str) -> list[str]:
@@ -55,10 +56,9 @@ def cut_down(command: str, workdir: Path) -> list[str]:
         arguments = [re.sub(r"(?<=[=,])(?=\w+\.(?:en|fr|ja)\b)", f"{workdir.parent}/", one) for one in arguments]
     config = next(argument.removeprefix("--config=") for argument in arguments if argument.startswith("--config="))
     plan = make_plan(ROOT / config)
-    for argument in CUT_DOWN:
-        knob = argument.partition("=")[0].removeprefix("--config.")
-        if knob not in {f"{section}.{key}" for section, axes in plan.config["cells"].items() for key in axes}:
-            arguments.append(argument)
+    axes = {f"{section}.{key}" for section, axes in plan.config["cells"].items() for key in axes}
+    arguments += [one for one in CUT_DOWN if one.partition("=")[0].removeprefix("--config.") not in axes]
+    arguments += [f"--sweep={axis}={values}" for axis, values in CUT_DOWN_AXES.items() if axis in axes]
     arguments += [f"--sweep=lanes.lr={plan.lanes[0].lr}", f"--sweep=lanes.seed={plan.lanes[0].seed}"]
     if plan.cells[0].axes:
         arguments.append("--only=" + ",".join(f"{name}={value}" for name, value in plan.cells[0].axes.items()))

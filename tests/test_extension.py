@@ -1,8 +1,8 @@
 """A workdir that is opened again: the same command, free knobs, more cells and lanes, another config."""
 
 import pytest
-from workdirs import GRID, SMOKE, layout, left_by_a_study, opened, plan, refused, tasks, tree
 
+from tests.workdirs import GRID, SMOKE, layout, left_by_a_study, opened, plan, refused, tasks, tree
 from train.log import read_config, write_config
 from train.plan import Lane, make_plan
 from train.record import find

@@ -5,9 +5,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from plans import BASE, refused
 
 from configs import base
+from tests.plans import BASE, refused
 from train.cells import make_tasks
 from train.config import NOT_AXES
 from train.errors import UserError

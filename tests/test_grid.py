@@ -1,9 +1,9 @@
 """Grids: axes, cells and their names, lanes, and the part of them that `--only` takes."""
 
 import pytest
-from plans import BASE, refused
 
 import model
+from tests.plans import BASE, refused
 from train.plan import Lane, make_plan, short_names
 from train.schema import FREE, KNOBS
 from train.tasks import TASKS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from text_tasks import in_order, make, tokens
 
+from tests.text_tasks import in_order, make, tokens
 from train.errors import UserError
 from train.schema import TaskSettings
 from train.tasks import BOS, EOS, PAD, TASKS, UNK

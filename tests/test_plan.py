@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from plans import BASE, refused
 
 from configs import base
+from tests.plans import BASE, refused
 from train.plan import Lane, make_plan
 from train.schema import KNOBS, SECTIONS
 from train.values import is_tuple, show

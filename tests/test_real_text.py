@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from text_tasks import in_order, make, tokens
 
+from tests.text_tasks import in_order, make, tokens
 from train.schema import TaskSettings
 from train.tasks import PAD
 from train.tasks.parallel_text import ParallelText

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_translator import ADJECTIVES, LISTS, TIMES, translate
 
+from tests.toy_translator import ADJECTIVES, LISTS, TIMES, translate
 from train.errors import UserError
 from train.schema import TaskSettings
 from train.tasks import EOS, FIRST_SYMBOL, PAD, TASKS, Batch, toy_lexicon, toy_translation

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from workdirs import layout, left_by_a_study, opened, plan, refused, tasks, tree
 
+from tests.workdirs import layout, left_by_a_study, opened, plan, refused, tasks, tree
 from train.errors import UserError
 from train.log import read_config
 from train.plan import Lane
