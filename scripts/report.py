@@ -15,7 +15,8 @@ import altair as alt
 
 from train.errors import UserError, exit_status
 from train.report.charts import check_image, headline, save
-from train.report.inside import QUANTITIES, development, of_chosen
+from train.report.inside import QUANTITIES, of_chosen
+from train.report.inside_section import development
 from train.report.page import write_report
 from train.report.selection import Part, read_part
 from train.report.statistics import lane_results

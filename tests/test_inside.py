@@ -9,7 +9,8 @@ from scripts import report as script
 from tests.synthetic_study import study_record, study_rows, write_study
 from train.jsonl import to_json
 from train.log import DIAGNOSTICS, Row
-from train.report.inside import FLOOR, QUANTITIES, at_the_end, development, of_chosen
+from train.report.inside import QUANTITIES, at_the_end, of_chosen
+from train.report.inside_section import FLOOR, development
 from train.report.page import render
 from train.report.statistics import lane_results
 

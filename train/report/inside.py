@@ -1,21 +1,12 @@
-"""Charts and a table of what attention does inside, from diagnostics.jsonl: why a score learns or fails."""
+"""What attention does inside, from diagnostics.jsonl: why a score learns or fails. Imports nothing heavy."""
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import altair as alt
+from typing import NamedTuple
 
 from train.log import Row
-from train.report.axes import title_lines
-from train.report.charts import facets, finish, layout, series_encodings
-from train.report.curves import order_of, significant, thin
 from train.report.intervals import finite
 from train.report.statistics import LaneResult, best_lanes, choosing_metric, ordered
-from train.report.words import printable
-
-POINTS = 4000
-FLOOR = 1e-8  # what is smaller is drawn there where an axis is of powers of ten
 
 
 class Quantity(NamedTuple):
@@ -42,8 +33,6 @@ QUANTITIES = {
     "alignment": Quantity("root mean square cosine of query and key", False),
     "effective_rank": Quantity("effective rank of the weights", True),
 }
-# In every report. The variance is that within rows: what the scores of a row have in common the softmax takes away.
-DRAWN = ("variance_within", "entropy", "jacobian_q50")
 
 
 def of_chosen(rows: Sequence[Row], lanes: Sequence[LaneResult], choose: str) -> list[tuple[LaneResult, Row]]:
@@ -53,51 +42,15 @@ def of_chosen(rows: Sequence[Row], lanes: Sequence[LaneResult], choose: str) -> 
     return [(lane, row) for lane, row in pairs if lane is not None]
 
 
-def development(
-    found: Sequence[tuple[LaneResult, Row]], lanes: Sequence[LaneResult], name: str
-) -> alt.TopLevelMixin | None:
-    """A quantity of QUANTITIES against the step: a row of panels an attention, a panel a value of d_k, a line a score.
-
-    Lines are medians over seeds, layers and heads; bands span them.
-    """
-    words, powers = QUANTITIES[name]
-    plan = layout(lanes)
-    outer = plan.x if plan.x not in (plan.series, "lr") else ""
-    numbers: dict[tuple[str, str, str], dict[int, list[float]]] = {}
-    for lane, row in sorted(found, key=lambda pair: order_of(pair[0].axes.get(outer))):
-        number = finite(row.get(name))
-        if number is None:
-            continue
-        facet = f"{outer} = {printable(lane.axes.get(outer))}" if outer else ""
-        panel = ", ".join(part for part in (row["attention"], plan.panel_of(lane)) if part)
-        steps = numbers.setdefault((panel, facet, plan.series_of(lane)), {})
-        steps.setdefault(int(row["step"]), []).append(max(number, FLOOR) if powers else number)
-    keep = max(10, POINTS // max(len(numbers), 1))
-    data: list[dict[str, Any]] = []
-    for (panel, facet, series), steps in numbers.items():
-        order = sorted(steps)
-        for index in thin(len(order), keep):
-            values = steps[order[index]]
-            point: dict[str, Any] = {"panel": panel, "facet": facet, "series": series, "step": order[index]}
-            point |= {"middle": significant(statistics.median(values))}
-            point |= {"low": significant(min(values)), "high": significant(max(values))}
-            data.append(point)
-    if not data:
-        return None
-    scale = alt.Scale(type="log", nice=False) if powers else alt.Scale(domain=[0, 1])
-    y = {
-        "title": title_lines(words, 170),
-        "scale": scale,
-        "axis": alt.Axis(tickCount=5, format="~e" if powers else "~g", labelOverlap=True),
-    }
-    encodings = series_encodings(plan, "stroke")
-    base = alt.Chart().encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, grid=False)))
-    band = base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", **y), y2="high:Q", color=encodings["color"])
-    line = base.mark_line(strokeWidth=1.8, point={"size": 12, "filled": True}).encode(
-        y=alt.Y("middle:Q", **y), color=encodings["color"], strokeDash=encodings["strokeDash"]
-    )
-    inner = alt.layer(band, line).properties(width=215, height=170)
-    return finish(facets(inner, data, 4, True), lanes)
+def over_steps(found: Sequence[tuple[LaneResult, Row]], name: str) -> dict[tuple[str, str], dict[int, list[float]]]:
+    """Finite values of a quantity at each step, of all lanes, layers and heads together, by (cell, attention)."""
+    numbers: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for _, row in found:
+        steps = numbers.setdefault((row["cell"], row["attention"]), {})
+        value = finite(row.get(name))
+        if value is not None:
+            steps.setdefault(int(row["step"]), []).append(value)
+    return numbers
 
 
 def at_the_end(found: Sequence[tuple[LaneResult, Row]]) -> list[tuple[str, str, Mapping[str, float | None]]]:
@@ -105,19 +58,16 @@ def at_the_end(found: Sequence[tuple[LaneResult, Row]]) -> list[tuple[str, str, 
     last: dict[str, int] = {}
     for _, row in found:
         last[row["cell"]] = max(last.get(row["cell"], 0), int(row["step"]))
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for _, row in found:
-        if row["step"] == last[row["cell"]]:
-            groups.setdefault((row["cell"], row["attention"]), []).append(row)
+    numbers = {name: over_steps(found, name) for name in QUANTITIES}
 
-    def median(rows: Sequence[Row], name: str) -> float | None:
-        values = [value for row in rows if (value := finite(row.get(name))) is not None]
+    def median(place: tuple[str, str], name: str) -> float | None:
+        values = numbers[name][place].get(last[place[0]])
         return statistics.median(values) if values else None
 
-    cells = ordered(cell for cell, _ in groups)
+    places = dict.fromkeys((row["cell"], row["attention"]) for _, row in found)
     return [
-        (cell, attention, {name: median(rows, name) for name in QUANTITIES})
-        for cell in cells
-        for (owner, attention), rows in groups.items()
+        (cell, attention, {name: median((cell, attention), name) for name in QUANTITIES})
+        for cell in ordered(cell for cell, _ in places)
+        for owner, attention in places
         if owner == cell
     ]
