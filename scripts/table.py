@@ -3,6 +3,7 @@
 python scripts/table.py runs/dk_study
 python scripts/table.py runs/dk_study --value=sequence_accuracy --statistic=best
 python scripts/table.py runs/dk_study --verdicts
+python scripts/table.py runs/dk_study --split=valid --step=600
 python scripts/table.py runs/dk_study --rows=lr --columns=score --statistic=sd --csv --output=table.csv
 """
 
@@ -13,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train.errors import UserError, exit_status
+from train.log import Row
 from train.report.pivot import STATISTICS, VIEWS, default_layout, lanes_at, pivot
 from train.report.selection import read_part
-from train.report.statistics import LaneResult, lane_results
+from train.report.statistics import LaneResult, lane_results, ordered
 from train.report.tables import headline_values, measured, to_csv, to_text
 from train.report.verdict_table import verdict_csv, verdict_text
 
@@ -36,6 +38,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help="best: mean ± half the spread over seeds at each cell's best rate on valid; fixed: at each rate; "
         "both (default); any other: that number, at the best rate and at each rate",
     )
+    parser.add_argument("--step", type=int, help="valid or train after this update (default: of the best parameters)")
     parser.add_argument("--lr", type=float, help="this learning rate only")
     parser.add_argument(
         "--verdicts",
@@ -50,9 +53,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a name the log does not have."""
     rows = read_part(options.workdir, options.only).rows
-    lanes = lane_results(rows)
+    lanes = lane_results(rows, options.step)
     if not lanes:
         raise UserError(f"{options.workdir}: no evaluations yet")
+    if options.step is not None:
+        check_step(options, rows)
     names = measured(rows)
     value = options.value or headline_values(rows)[0]
     if options.value is not None and names and value not in names:
@@ -71,7 +76,17 @@ def table(options: argparse.Namespace) -> str:
     )
     if options.csv:
         return to_csv(tables)
-    return to_text(tables, shutil.get_terminal_size((120, 24)).columns) + "\n"
+    when = "" if options.step is None else f"after update {options.step}\n"
+    return when + to_text(tables, shutil.get_terminal_size((120, 24)).columns) + "\n"
+
+
+def check_step(options: argparse.Namespace, rows: Sequence[Row]) -> None:
+    """Raises UserError where the split was not evaluated after that update."""
+    if options.split == "test":
+        raise UserError(f"--step={options.step}: test is evaluated once, with the best parameters; add --split=valid")
+    known = ordered(row["step"] for row in rows if row["split"] == options.split)
+    if options.step not in known:
+        raise UserError(f"--step={options.step}: {options.split} was evaluated after {', '.join(map(str, known))}")
 
 
 def verdict_table(options: argparse.Namespace, lanes: Sequence[LaneResult], value: str) -> str:

@@ -262,3 +262,23 @@ def test_columns_of_numbers_say_of_which_axis_they_are() -> None:
     assert named("score", "dot") == "dot"
     assert named("temperature_step", 0) == "temperature_step=0"
     assert named("scale", None) == "scale=none"
+
+
+def test_valid_after_an_update_as_well_as_at_the_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = {"cell": "score=dot,d_k=7", "lane": 0, "lr": 0.01, "seed": 0, "task": "copy", "score": "dot", "d_k": 7}
+    rows = [
+        {**start, "step": step, "split": "valid", "loss": 1 - accuracy, "token_accuracy": accuracy, "best_step": 20}
+        for step, accuracy in ((10, 0.5), (20, 0.875), (30, 0.125))
+    ]
+    workdir = write_study(tmp_path / "study", rows)
+    for arguments, value in (([], "0.875"), (["--step=30"], "0.125"), (["--step=10"], "0.500")):
+        assert script.main([str(workdir), "--split=valid", "--statistic=mean", *arguments]) == 0
+        text = capsys.readouterr().out
+        assert value in text
+        assert text.startswith(f"after update {arguments[0].partition('=')[2]}\n" if arguments else "mean of")
+    for arguments, why in (
+        (["--step=10"], "test is evaluated once, with the best parameters; add --split=valid"),
+        (["--step=11", "--split=valid"], "valid was evaluated after 10, 20, 30"),
+    ):
+        assert script.main([str(workdir), *arguments]) == 2
+        assert capsys.readouterr().err == f"error: {arguments[0]}: {why}\n"

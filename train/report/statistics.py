@@ -82,15 +82,16 @@ def _best_step(valid: Sequence[Row]) -> int | None:
     return min(losses)[1] if losses else None
 
 
-def _lane_result(rows: Sequence[Row], axes: Sequence[str]) -> LaneResult:
+def _lane_result(rows: Sequence[Row], axes: Sequence[str], step: int | None) -> LaneResult:
     rows = sorted(rows, key=lambda row: row["step"])
     first, last = rows[0], rows[-1]
     splits = group_by(rows, lambda row: row["split"])
     best = _best_step(splits.get("valid", []))
-    counting = {split: row for split in ("train", "valid") for row in splits.get(split, []) if row["step"] == best}
+    at = best if step is None else step
+    counting = {split: row for split in ("train", "valid") for row in splits.get(split, []) if row["step"] == at}
     if "test" in splits:
         counting["test"] = splits["test"][-1]
-    diverged = [step for row in rows if (step := finite(row.get("diverged_at"))) is not None]
+    diverged = [update for row in rows if (update := finite(row.get("diverged_at"))) is not None]
     return LaneResult(
         cell=first["cell"],
         axes={axis: first.get(axis) for axis in axes},
@@ -104,8 +105,11 @@ def _lane_result(rows: Sequence[Row], axes: Sequence[str]) -> LaneResult:
     )
 
 
-def lane_results(rows: Sequence[Row]) -> list[LaneResult]:
-    """One result a lane, in the order of the log. Rows that name no cell, lane, split or step are no evaluations."""
+def lane_results(rows: Sequence[Row], step: int | None = None) -> list[LaneResult]:
+    """One result a lane, in the order of the log. Rows that name no cell, lane, split or step are no evaluations.
+
+    On `train` and `valid` the row that counts is that of the best parameters, or that of `step`.
+    """
     evaluations = [
         row
         for row in rows
@@ -116,7 +120,8 @@ def lane_results(rows: Sequence[Row]) -> list[LaneResult]:
     ]
     axes = axis_names(evaluations)
     return [
-        _lane_result(group, axes) for group in group_by(evaluations, lambda row: (row["cell"], row["lane"])).values()
+        _lane_result(group, axes, step)
+        for group in group_by(evaluations, lambda row: (row["cell"], row["lane"])).values()
     ]
 
 
