@@ -16,7 +16,7 @@ from train.report.inside_table import steps_csv, steps_text
 from train.report.pivot import lanes_at
 from train.report.selection import read_part
 from train.report.statistics import choosing_metric, lane_results, ordered
-from train.report.tables import headline_values
+from train.report.tables import headline_values, put
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -55,21 +55,10 @@ def table(options: argparse.Namespace) -> str:
     return steps_text(found, options.value, rates, shutil.get_terminal_size((120, 24)).columns) + "\n"
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print or write the table."""
-    text = table(options)
-    if options.output is None:
-        print(text, end="")
-    else:
-        options.output.write_text(text, encoding="utf-8")
-        print(options.output)
-    return 0
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Entry point: 0, or 2 after one line that says why."""
     options = parse(arguments)
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: put(table(options), options.output))
 
 
 if __name__ == "__main__":

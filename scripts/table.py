@@ -18,7 +18,7 @@ from train.log import Row
 from train.report.pivot import STATISTICS, VIEWS, default_layout, lanes_at, pivot
 from train.report.selection import read_part
 from train.report.statistics import LaneResult, lane_results, ordered
-from train.report.tables import headline_values, measured, to_csv, to_text
+from train.report.tables import headline_values, measured, put, to_csv, to_text
 from train.report.verdict_table import verdict_csv, verdict_text
 
 
@@ -103,21 +103,10 @@ def verdict_table(options: argparse.Namespace, lanes: Sequence[LaneResult], valu
     return verdict_text(lanes, value, options.split, shutil.get_terminal_size((120, 24)).columns) + "\n"
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print or write the table."""
-    text = table(options)
-    if options.output is None:
-        print(text, end="")
-    else:
-        options.output.write_text(text, encoding="utf-8")
-        print(options.output)
-    return 0
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Entry point: 0, or 2 after one line that says why."""
     options = parse(arguments)
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: put(table(options), options.output))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from scripts import report as script
 from tests.synthetic_study import study_record, study_rows, write_study
 from train.errors import UserError
 from train.log import Row, read_config, read_rows
+from train.report.axes import thin
 from train.report.charts import COLOURS, OWN_COLOUR, fixed_rates, headline, layout, legend_columns, looks, save
-from train.report.curves import curves, thin
+from train.report.curves import curves
 from train.report.markup import script_json
 from train.report.page import render
 from train.report.statistics import lane_results

@@ -13,8 +13,8 @@ class UserError(Exception):
     """A fault in a command, a config or a file: the message is one readable line naming the thing and the remedy."""
 
 
-def exit_status(command: Callable[[], int]) -> int:
-    """Run a command and return its status, or REFUSED after one line `error: ...` on standard error.
+def exit_status(command: Callable[[], int | None]) -> int:
+    """Run a command and return its status (None is 0), or REFUSED after one line `error: ...` on standard error.
 
     Faults of the disk that nobody foresaw are told in the same way. Characters that the terminal's encoding lacks are
     printed as escapes. Nobody reading the output any more (`| head`) is no error worth a word.
@@ -24,7 +24,7 @@ def exit_status(command: Callable[[], int]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = command()
+        status = command() or 0
         sys.stdout.flush()
         return status
     except UserError as error:

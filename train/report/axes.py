@@ -59,3 +59,10 @@ def value_ends(lowest: float, highest: float, metric: str) -> tuple[float, float
 def title_lines(title: str, length: int) -> list[str]:
     """The title of an axis as lines that fit its length in pixels."""
     return textwrap.wrap(title, max(length // LETTER, 1))
+
+
+def thin(count: int, keep: int) -> list[int]:
+    """Indices of at most ``keep`` (at least 2) of ``count`` points, evenly spaced, first and last among them."""
+    if count <= keep:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (keep - 1)) for i in range(keep)})

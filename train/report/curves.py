@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import numpy as np
 
 from train.log import Row
-from train.report.axes import is_number, title_lines
+from train.report.axes import is_number, thin, title_lines
 from train.report.charts import Layout, facets, finish, layout, series_encodings
 from train.report.intervals import finite
 from train.report.statistics import LaneResult, best_lanes, choosing_metric
@@ -16,13 +15,6 @@ from train.report.words import SHARE, bounds, printable, title_of
 
 CURVE_POINTS = 6000
 FLOOR = 1e-6
-
-
-def thin(count: int, keep: int) -> list[int]:
-    """Indices of at most ``keep`` of ``count`` points, evenly spaced, first and last among them."""
-    if count <= keep:
-        return list(range(count))
-    return sorted({round(i) for i in np.linspace(0, count - 1, keep)})
 
 
 def significant(value: float) -> float:

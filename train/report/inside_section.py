@@ -7,9 +7,9 @@ from typing import Any
 import altair as alt
 
 from train.log import Row
-from train.report.axes import title_lines
+from train.report.axes import thin, title_lines
 from train.report.charts import facets, finish, layout, series_encodings
-from train.report.curves import order_of, significant, thin
+from train.report.curves import order_of, significant
 from train.report.inside import QUANTITIES, at_the_end, of_chosen, over_steps
 from train.report.markup import Figures, escape, grid
 from train.report.statistics import LaneResult, best_lanes, choosing_metric

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from train.log import Row
+from train.report.axes import thin
 from train.report.inside import QUANTITIES, over_steps
 from train.report.statistics import LaneResult, group_by, ordered, varying
 from train.report.tables import pad, width_of
@@ -19,14 +20,6 @@ def _cells(found: Sequence[tuple[LaneResult, Row]]) -> dict[str, tuple[LaneResul
     lanes = group_by(dict.fromkeys((lane.cell, lane.lane) for lane, _ in found), lambda place: place[0])
     first = {lane.cell: lane for lane, _ in reversed(found)}
     return {cell: (first[cell], len(places)) for cell, places in lanes.items()}
-
-
-def _fitting(steps: Sequence[int], columns: int) -> list[int]:
-    """At most this many steps, at least two, evenly spaced, the first and the last among them."""
-    columns = max(columns, 2)
-    if len(steps) <= columns:
-        return list(steps)
-    return [steps[round(i * (len(steps) - 1) / (columns - 1))] for i in range(columns)]
 
 
 def _median(values: Sequence[float] | None) -> str:
@@ -49,7 +42,8 @@ def _table(
         return f"{attention}: no finite value"
     columns = {step: [str(step), *(_median(of_cell.get(step)) for of_cell in numbers.values())] for step in steps}
     widest = max(width_of(text) for column in columns.values() for text in column)
-    shown = _fitting(steps, (width - width_of(margin[0]) - 1) // (widest + 2))
+    room = (width - width_of(margin[0]) - 1) // (widest + 2)
+    shown = [steps[i] for i in thin(len(steps), max(room, 2))]
     some = "" if len(shown) == len(steps) else f" ({len(shown)} of {len(steps)}; all with --csv)"
     lines = zip(margin, zip(*(columns[step] for step in shown), strict=True), strict=True)
     body = [f"{start} | {'  '.join(pad(text, widest) for text in texts)}".rstrip() for start, texts in lines]

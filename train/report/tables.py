@@ -4,6 +4,7 @@ import csv
 import io
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -105,6 +106,15 @@ def to_text(tables: Sequence[Table], width: int = 120) -> str:
         texts = ["\n".join(line.rstrip() for line in band) for band in bands]
         paragraphs.append("\n".join([table.title, "\n\n".join(texts), *table.notes, *table.gaps]))
     return "\n\n".join(paragraphs) if paragraphs else "no evaluations yet"
+
+
+def put(text: str, output: Path | None) -> None:
+    """Print a table, or write it to a file and print the path."""
+    if output is None:
+        print(text, end="")
+    else:
+        output.write_text(text, encoding="utf-8")
+        print(output)
 
 
 def to_csv(tables: Sequence[Table]) -> str:
