@@ -41,11 +41,21 @@ def get_config() -> ConfigDict:
     config.model.d_v = 64  # width of value of one head; held fixed while d_k varies
     config.model.d_ff = 128  # inner width of the feed-forward layers (section 3.3 there)
     config.model.num_layers = 1  # layers of the encoder, and again of the decoder
+    config.model.attention_bias = False  # biases on the projections to query, key and value; they start at 0
     config.model.position = "sinusoidal"  # an entry of POSITIONS in model/positions.py (section 3.5 there)
     config.model.norm = "pre"  # layer norm before each sublayer ("pre", Xiong et al. 2020) or after the sum ("post")
     config.model.dropout = 0.0  # probability of dropping an entry, in [0, 1); training only
     config.model.tie_embeddings = False  # one matrix embeds both sides and is the output layer (Press & Wolf 2017)
     config.model.dtype = "float32"  # of computation: also "bfloat16", "float16"; scores and softmax are always float32
+    # Only the recurrent model has these; it has no d_ff, position and norm. Its layers are d_model wide.
+    config.model.cell = "lstm"  # an entry of CELLS in model/cells.py: "lstm", "gru", "tanh"
+    config.model.bidirectional = True  # encoder layers of two directions, side by side (Schuster & Paliwal 1997)
+    config.model.decoder = "luong"  # attends after a step ("luong") or before it ("bahdanau"); "none_state" and
+    # "none_input" have no attention: the encoder's last state starts the decoder, or enters each of its steps
+    config.model.input_feeding = False  # the output of a step is an input of the next (Luong et al. 2015, section 3.3)
+    config.model.bridge = "learned"  # what the decoder starts from: "zero"s, the encoder's "last" state, "learned"
+    config.model.residual = False  # from the second layer on, a layer's input is added to its output
+    config.model.initial = "scaled"  # values of embeddings and cells: as above, or "uniform" within 0.04 of 0
 
     # The optimizer. Peak learning rates are lanes, below.
     config.optim = ConfigDict()

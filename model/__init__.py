@@ -12,23 +12,32 @@ h  head                      r  lane (only where lanes exist)
 A *score* is before the softmax, a *weight* after it. A mask is boolean, True = may attend.
 """
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 
+from model.contract import EncoderDecoder
 from model.positions import POSITIONS
+from model.recurrent import Recurrent
 from model.scores import SCORES, Lengths, family
 from model.transformer import Transformer
 
-ARCHITECTURES: dict[str, Callable[..., Any]] = {"transformer": Transformer}
+ARCHITECTURES: dict[str, type[EncoderDecoder]] = {"recurrent": Recurrent, "transformer": Transformer}
 
-__all__ = ["ARCHITECTURES", "POSITIONS", "SCORES", "Lengths", "build", "family"]
+__all__ = ["ARCHITECTURES", "POSITIONS", "SCORES", "EncoderDecoder", "Lengths", "build", "family", "fields_of"]
 
 
-def build(name: str, **fields: Any) -> Any:
-    """A Flax module of an architecture of ARCHITECTURES, with its fields.
-
-    Raises ValueError for an unknown name and for impossible fields.
-    """
+def fields_of(name: str) -> frozenset[str]:
+    """Names of the fields that an architecture of ARCHITECTURES has. Raises ValueError for an unknown one."""
     if name not in ARCHITECTURES:
         raise ValueError(f"unknown architecture {name!r}; choose from {', '.join(sorted(ARCHITECTURES))}")
-    return ARCHITECTURES[name](**fields)
+    return frozenset(field.name for field in dataclasses.fields(ARCHITECTURES[name]))
+
+
+def build(name: str, **fields: Any) -> EncoderDecoder:
+    """A Flax module of an architecture, with those of the fields that it has: others are for other architectures.
+
+    `score_factor` may be left out: None.
+    Raises ValueError for an unknown name and for impossible fields.
+    """
+    fields = {"score_factor": None} | fields
+    return ARCHITECTURES[name](**{field: fields[field] for field in fields_of(name) & fields.keys()})

@@ -98,30 +98,33 @@ class ScoreFunction(nn.Module):
         return jnp.abs(gain_bhq1[..., 0]) * norm_bhq
 
 
-class Kernel(nn.Module):
-    """The matrix of a projection [m, h, d] without bias, LeCun-normal: variance 1/m. Named as a Flax layer names it.
+class Projection(nn.Module):
+    """The matrix of a projection, LeCun-normal: variance 1/m; and a bias from 0 on. Named as a Flax layer names them.
 
-    `factor`: on its initial values.
+    `factor`: on the initial values of the matrix.
     """
 
     shape: tuple[int, int, int]
+    bias: bool
     factor: float = 1.0
 
     @nn.compact
-    def __call__(self) -> jax.Array:
-        """-> kernel_mhd float32."""
+    def __call__(self) -> tuple[jax.Array, jax.Array | None]:
+        """-> kernel_mhd, bias_hd float32; without a bias None."""
         inputs, heads, width = self.shape
         init = nn.initializers.lecun_normal()
-        return self.param(
+        kernel_mhd = self.param(
             "kernel", lambda key: init(key, (inputs, heads * width), jnp.float32).reshape(self.shape) * self.factor
         )
+        return kernel_mhd, self.param("bias", nn.initializers.zeros, (heads, width)) if self.bias else None
 
 
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) with any entry of SCORES.
 
-    d_model, num_heads, d_k, d_v are free. Projections have no bias and start LeCun-normal: variance 1/d_model for
-    query, key and value, 1/(num_heads * d_v) for the output. `Seen` is sown as `seen` into the collection "attention"
+    d_model, num_heads, d_k, d_v are free. Projections start LeCun-normal: variance 1/d_model for query, key and value,
+    1/(num_heads * d_v) for the output; `bias` gives the first three one, from 0 on. `d_source`: width of the states
+    that keys and values are made of, where it is not d_model. `Seen` is sown as `seen` into the collection "attention"
     where the caller made it mutable. `lengths` are those of the sentences trained on, for scores whose initial values
     depend on them. `score_factor` stands in the place of the score's own factor; None: that one.
     """
@@ -135,13 +138,16 @@ class Attention(nn.Module):
     dropout: float = 0.0
     dtype: str = "float32"
     score_factor: jax.Array | float | None = None
+    bias: bool = False
+    d_source: int | None = None
 
     def setup(self) -> None:
         """Projections, score and dropout."""
         query_init = SCORES[self.score].query_init(self.d_k)
-        self.query = Kernel((self.d_model, self.num_heads, self.d_k), query_init)
-        self.key = Kernel((self.d_model, self.num_heads, self.d_k))
-        self.value = Kernel((self.d_model, self.num_heads, self.d_v))
+        d_source = self.d_source or self.d_model
+        self.query = Projection((self.d_model, self.num_heads, self.d_k), self.bias, query_init)
+        self.key = Projection((d_source, self.num_heads, self.d_k), self.bias)
+        self.value = Projection((d_source, self.num_heads, self.d_v), self.bias)
         self.out = nn.DenseGeneral(
             self.d_model, axis=(-2, -1), use_bias=False, dtype=self.dtype, dot_general=dense_product
         )
@@ -149,14 +155,15 @@ class Attention(nn.Module):
         self.score_function = ScoreFunction(self.score, sizes, self.score_factor)
         self.drop = nn.Dropout(self.dropout)
 
-    def _project(self, state_btm: jax.Array, *kernels: Kernel) -> list[jax.Array]:
-        kernels_mhd = [kernel() for kernel in kernels]
-        kernels_mo = [kernel_mhd.reshape(self.d_model, -1).astype(self.dtype) for kernel_mhd in kernels_mhd]
+    def _project(self, state_btm: jax.Array, *projections: Projection) -> list[jax.Array]:
+        kernels_mhd, biases_hd = zip(*(projection() for projection in projections), strict=True)
+        kernels_mo = [kernel_mhd.reshape(len(kernel_mhd), -1).astype(self.dtype) for kernel_mhd in kernels_mhd]
+        products_bto = project(state_btm.astype(self.dtype), kernels_mo)
         return [
-            product_bto.astype(self.dtype).reshape(*state_btm.shape[:2], *kernel_mhd.shape[1:])
-            for product_bto, kernel_mhd in zip(
-                project(state_btm.astype(self.dtype), kernels_mo), kernels_mhd, strict=True
-            )
+            (product_bto if bias_hd is None else product_bto + bias_hd.reshape(1, 1, -1))
+            .astype(self.dtype)
+            .reshape(*state_btm.shape[:2], *kernel_mhd.shape[1:])
+            for product_bto, kernel_mhd, bias_hd in zip(products_bto, kernels_mhd, biases_hd, strict=True)
         ]
 
     def project_query(self, state_bqm: jax.Array) -> jax.Array:

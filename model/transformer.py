@@ -1,8 +1,4 @@
-"""The encoder-decoder Transformer (Vaswani et al. 2017), with any score, any depth, normalisation before or after.
-
-Contract of an architecture: `__call__` and `encode` + `decode` run whole sequences (teacher forcing); `start` + `step`
-decode one token at a time from a cache, and give the same logits; `places` says where its attentions stand.
-"""
+"""The encoder-decoder Transformer (Vaswani et al. 2017), with any score, any depth, normalisation before or after."""
 
 import math
 from typing import NamedTuple
@@ -12,13 +8,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from model.attention import Attention, KeyValue, Place, causal_mask, padding_mask
+from model.contract import EncoderDecoder
 from model.layers import NORMS, DecoderLayer, EncoderLayer, FeedForward
 from model.norm import LayerNorm
 from model.positions import POSITIONS
-from model.products import project
-from model.scores import SCORES, Lengths
-
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 class Encoded(NamedTuple):
@@ -37,59 +30,17 @@ class Cache(NamedTuple):
     position: jax.Array
 
 
-class Transformer(nn.Module):
-    """Token ids in, logits out. `num_layers` is the depth of the encoder and of the decoder.
+class Transformer(EncoderDecoder):
+    """Positions are added to embeddings; projections and dense layers start LeCun-normal, biases at 0."""
 
-    Initial values: embeddings N(0, 1/d_model), multiplied by sqrt(d_model) on use, positions added after; projections
-    and dense layers LeCun-normal, biases 0. `tie_embeddings` uses one matrix for source, target and output.
-    Parameters are float32; `dtype` is that of the computation, but scores, softmax, normalisation statistics and logits
-    are float32.
-    Raises ValueError, when it is made, for a field outside its range and for tied embeddings with unequal vocabularies.
-    Ids have to be in range: a compiled program cannot raise, so an id outside makes all logits of its sentence NaN.
-    `lengths`: of the sentences trained on, EOS included; only initial values of some scores depend on them.
-    `score_factor`: factor on all scores, an array where a compiled program shall serve several; None: the score's own.
-    """
-
-    source_vocab: int
-    target_vocab: int
-    d_model: int
-    num_heads: int
-    d_k: int
-    d_v: int
     d_ff: int
-    num_layers: int
-    score: str
     position: str
     norm: str
-    dropout: float
-    tie_embeddings: bool
-    dtype: str
-    pad: int
-    lengths: Lengths
-    score_factor: jax.Array | float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
-        sizes = ("source_vocab", "target_vocab", "d_model", "num_heads", "d_k", "d_v", "d_ff", "num_layers")
-        for field in sizes:
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, not {getattr(self, field)}")
-        choices = {
-            "score": sorted(SCORES),
-            "position": sorted(POSITIONS),
-            "norm": sorted(NORMS),
-            "dtype": sorted(DTYPES),
-        }
-        for field, names in choices.items():
-            if getattr(self, field) not in names:
-                raise ValueError(f"{field} must be one of {', '.join(names)}, not {getattr(self, field)!r}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if self.tie_embeddings and self.source_vocab != self.target_vocab:
-            raise ValueError(
-                f"tie_embeddings needs equal vocabularies, not source_vocab {self.source_vocab} "
-                f"and target_vocab {self.target_vocab}"
-            )
+        self._check_size("d_ff")
+        self._check_choices({"position": POSITIONS, "norm": NORMS})
         super().__post_init__()
 
     @property
@@ -104,27 +55,18 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         """Embeddings, layers, output projection."""
-        attention = {
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_k": self.d_k,
-            "d_v": self.d_v,
-            "score": self.score,
-            "lengths": self.lengths,
-            "dropout": self.dropout,
-            "dtype": self.dtype,
-            "score_factor": self.score_factor,
-        }
         feed_forward = {"d_model": self.d_model, "d_ff": self.d_ff, "dtype": self.dtype}
         residual = {"norm": self.norm, "dropout": self.dropout, "dtype": self.dtype}
         self.encoder = [
-            EncoderLayer(attention=Attention(**attention), feed_forward=FeedForward(**feed_forward), **residual)
+            EncoderLayer(
+                attention=Attention(**self._attention_fields), feed_forward=FeedForward(**feed_forward), **residual
+            )
             for _ in range(self.num_layers)
         ]
         self.decoder = [
             DecoderLayer(
-                self_attention=Attention(**attention),
-                source_attention=Attention(**attention),
+                self_attention=Attention(**self._attention_fields),
+                source_attention=Attention(**self._attention_fields),
                 feed_forward=FeedForward(**feed_forward),
                 **residual,
             )
@@ -134,26 +76,13 @@ class Transformer(nn.Module):
             self.encoder_norm = LayerNorm(self.dtype)
             self.decoder_norm = LayerNorm(self.dtype)
         self.drop = nn.Dropout(self.dropout)
-
-        embedding_init = nn.initializers.normal(1.0 / math.sqrt(self.d_model))
-        if self.tie_embeddings:
-            embedding_nm = self.param("embedding_nm", embedding_init, (self.source_vocab, self.d_model))
-            self.source_embedding_nm = self.target_embedding_nm = embedding_nm
-            self.output_mn = embedding_nm.T
-        else:
-            self.source_embedding_nm = self.param(
-                "source_embedding_nm", embedding_init, (self.source_vocab, self.d_model)
-            )
-            self.target_embedding_nm = self.param(
-                "target_embedding_nm", embedding_init, (self.target_vocab, self.d_model)
-            )
-            self.output_mn = self.param("output_mn", nn.initializers.lecun_normal(), (self.d_model, self.target_vocab))
+        self._make_embeddings(self._normal_embeddings)
 
     def _embed(
         self, embedding_nm: jax.Array, token_bt: jax.Array, position_t: jax.Array, *, deterministic: bool
     ) -> jax.Array:
         """Embedding times sqrt(d_model) plus position, then dropout -> state_btm in the compute dtype."""
-        row_btm = embedding_nm.at[token_bt].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
+        row_btm = self._rows(embedding_nm, token_bt)
         code_tm = POSITIONS[self.position](position_t, self.d_model)
         state_btm = (row_btm * math.sqrt(self.d_model) + code_tm[None]).astype(self.dtype)
         return self.drop(state_btm, deterministic=deterministic)
@@ -162,12 +91,7 @@ class Transformer(nn.Module):
         """-> logits_btn float32."""
         if self.norm == "pre":
             state_btm = self.decoder_norm(state_btm)
-        return project(state_btm, [self.output_mn.astype(self.dtype)])[0]
-
-    def __call__(self, source_bs: jax.Array, input_bt: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Logits [b, t, n] float32 for the token after each of `input_bt`: BOS and the target shifted right."""
-        encoded = self.encode(source_bs, deterministic=deterministic)
-        return self.decode(encoded, input_bt, deterministic=deterministic)
+        return self._project_out(state_btm)
 
     def encode(self, source_bs: jax.Array, *, deterministic: bool) -> Encoded:
         """Source ids [b, s], padded with `pad`, which no state attends to."""

@@ -50,6 +50,7 @@ MODEL = {
     "dropout": 0.0,
     "tie_embeddings": False,
     "dtype": "float32",
+    "attention_bias": False,
     "lengths": model.Lengths(5.0, 7.0),
 }
 

@@ -178,7 +178,7 @@ def test_scores_and_attentions_that_are_compared_are_the_same_functions():
 def test_the_plain_model_is_the_same_function():
     widths = {"d_model": 11, "num_heads": 2, "d_k": 3, "d_v": 5, "d_ff": 13, "num_layers": 2}
     rest = {"position": "sinusoidal", "norm": "pre", "dropout": 0.0, "tie_embeddings": False, "dtype": "float32"}
-    rest["lengths"] = model.Lengths(5.0, 7.0)
+    rest |= {"attention_bias": False, "lengths": model.Lengths(5.0, 7.0)}
     ours = model.build("transformer", source_vocab=17, target_vocab=19, score="scaled_dot", pad=PAD, **widths, **rest)
     plain = importlib.import_module("contenders.plain_model").PlainTransformer(17, 19, **widths, pad=PAD)
     rng = np.random.default_rng(0)

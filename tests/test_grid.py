@@ -144,11 +144,13 @@ def test_an_override_and_a_sweep_of_one_thing_are_refused(override):
 
 
 def test_an_architecture_may_refuse_its_widths(monkeypatch):
-    def even_only(**fields):
-        if fields["d_k"] % 2:
-            raise ValueError("d_k must be even")
+    class EvenOnly(model.Transformer):
+        def __post_init__(self):
+            if self.d_k % 2:
+                raise ValueError("d_k must be even")
+            super().__post_init__()
 
-    monkeypatch.setitem(model.ARCHITECTURES, "even_only", even_only)
+    monkeypatch.setitem(model.ARCHITECTURES, "even_only", EvenOnly)
     assert len(make_plan(BASE, ["model.name=even_only"], ["model.d_k=2,4"]).cells) == 2
     line = refused(BASE, ["model.name=even_only"], ["model.d_k=2,3"])
     assert line == "cell d_k=3: model.d_k must be even"

@@ -22,7 +22,7 @@ OTHER_NAMES = {
     "task.name": "reverse",
     "task.tokenizer": "char",
     "task.bleu_tokenize": "13a",
-    "model.name": "transformer",
+    "model.name": "recurrent",
     "model.score": "dot",
     "model.position": "sinusoidal",
     "model.norm": "post",
@@ -30,6 +30,10 @@ OTHER_NAMES = {
     "optim.name": "sgd",
     "optim.schedule": "inverse_sqrt",
     "run.select": "token_accuracy",
+    "model.cell": "gru",
+    "model.decoder": "none_input",
+    "model.bridge": "zero",
+    "model.initial": "uniform",
 }
 
 

@@ -27,6 +27,7 @@ FIELDS = {
     "dropout": 0.0,
     "tie_embeddings": False,
     "dtype": "float32",
+    "attention_bias": False,
     "pad": 0,
     "lengths": Lengths(5.0, 7.0),
 }

@@ -18,7 +18,7 @@ from train.tasks import PAD, Batch, EvaluationSet
 
 
 class Diagnosis(NamedTuple):
-    """Numbers by name. attentions: by kind (a key of ATTENTIONS), each [layer, head]. groups: by parameter group."""
+    """Numbers by name. attentions: by kind (keys of ATTENTIONS), each [layer, head]. groups: by parameter group."""
 
     attentions: dict[str, Numbers]
     groups: dict[str, Numbers]
@@ -51,7 +51,7 @@ def diagnose(run: Run, state: State, batch: Batch, knobs: Knobs) -> Diagnosis:
         {"params": state.params}, batch.source_bs, shift_right(target_bt), deterministic=True, mutable=["attention"]
     )
     real = {"source": jnp.asarray(batch.source_bs) != PAD, "target": target_bt != PAD}
-    attentions: dict[str, list[Numbers]] = {kind: [] for kind in ATTENTIONS}
+    attentions: dict[str, list[Numbers]] = {place.attention: [] for place in module.places}
     looked_at = []
     for place in module.places:
         seen = functools.reduce(operator.getitem, place.path, sown["attention"])["seen"][0]
@@ -73,7 +73,8 @@ def diagnosis_rows(diagnosis: Any, lane: int) -> list[dict[str, Any]]:
     Numbers have six digits: float32 has hardly more.
     """
     rows: list[dict[str, Any]] = []
-    for attention in ATTENTIONS:  # the keys of what comes out of a compiled program are sorted
+    # In the order of ATTENTIONS: the keys of what comes out of a compiled program are sorted.
+    for attention in [kind for kind in ATTENTIONS if kind in diagnosis.attentions]:
         numbers = diagnosis.attentions[attention]
         layers, heads = next(iter(numbers.values())).shape[1:]
         for layer in range(layers):

@@ -117,8 +117,10 @@ def _path(assignment: str) -> str:
 def _known_names() -> Names:
     """The dicts that say what a name may be. Imported late: they bring JAX, which a help text does not need."""
     import model
+    from model.cells import CELLS, INITIALS
+    from model.contract import DTYPES
     from model.layers import NORMS
-    from model.transformer import DTYPES
+    from model.recurrent import BRIDGES, DECODERS
     from train.metrics import METRICS
     from train.optim import OPTIMIZERS, SCHEDULES
     from train.tasks import TASKS
@@ -133,6 +135,10 @@ def _known_names() -> Names:
         "model.position": model.POSITIONS,
         "model.norm": NORMS,
         "model.dtype": DTYPES,
+        "model.cell": CELLS,
+        "model.decoder": DECODERS,
+        "model.bridge": BRIDGES,
+        "model.initial": INITIALS,
         "task.bleu_tokenize": BLEU_TOKENIZERS,
         "optim.name": OPTIMIZERS,
         "optim.schedule": SCHEDULES,
@@ -180,7 +186,7 @@ def _expand(values: Mapping[str, Any], axes: Axes, names: Names) -> list[Cell]:
             for path, value in chosen.items():
                 _check(path, value, names)
             check_together(resolved)
-            _check_used(chosen, resolved["task.name"])
+            _check_used(chosen, resolved["task.name"], resolved["model.name"])
             cells.append(
                 Cell(
                     name=name or f"task={_as_name(values['task.name'])}",
@@ -188,7 +194,7 @@ def _expand(values: Mapping[str, Any], axes: Axes, names: Names) -> list[Cell]:
                     **{section: _section(section, resolved) for section in ("task", "model", "optim", "run")},
                 )
             )
-            _check_model(cells[-1].model)
+            _check_model(cells[-1].model, chosen)
         except UserError as error:
             raise UserError(f"cell {name}: {error}" if name else str(error)) from error
         if len(name) > LONGEST_NAME:
@@ -196,14 +202,16 @@ def _expand(values: Mapping[str, Any], axes: Axes, names: Names) -> list[Cell]:
     return cells
 
 
-def _check_used(axes: Collection[str], task: str) -> None:
-    """Refuse an axis that the task does not read: its cells would be equal."""
+def _check_used(axes: Collection[str], task: str, architecture: str) -> None:
+    """Refuse an axis that the task or the model does not read: its cells would be equal."""
+    import model
     from train.tasks import TASKS
 
+    used = {"task": (task, TASKS[task].knobs), "model": (architecture, model.fields_of(architecture))}
     for path in axes:
         section, _, key = path.partition(".")
-        if section == "task" and key not in {"name", *TASKS[task].knobs}:
-            raise UserError(f"{path} is no axis of the grid: task.name={task} does not use it")
+        if section in used and key not in {"name", *used[section][1]}:
+            raise UserError(f"{path} is no axis of the grid: {section}.name={used[section][0]} does not use it")
 
 
 def _section(section: str, values: Mapping[str, Any]) -> Any:
@@ -211,15 +219,23 @@ def _section(section: str, values: Mapping[str, Any]) -> Any:
     return SECTIONS[section](**{path.removeprefix(prefix): values[path] for path in values if path.startswith(prefix)})
 
 
-def _check_model(settings: ModelSettings) -> None:
-    """Let the architecture refuse widths that do not fit. What depends on vocabularies is known only with the task."""
+ATTENTION_KNOBS = frozenset({"model.score", "model.num_heads", "model.d_k", "model.d_v", "model.attention_bias"})
+
+
+def _check_model(settings: ModelSettings, axes: Collection[str]) -> None:
+    """Let the architecture refuse what does not fit. What depends on vocabularies is known only with the task."""
     import model
 
     fields = {name: value for name, value in vars(settings).items() if name != "name"}
     try:
-        model.build(settings.name, source_vocab=5, target_vocab=5, pad=0, lengths=model.Lengths(2.0, 2.0), **fields)
+        module = model.build(
+            settings.name, source_vocab=5, target_vocab=5, pad=0, lengths=model.Lengths(2.0, 2.0), **fields
+        )
     except ValueError as error:
         raise UserError(f"model.{' '.join(str(error).split())}") from error
+    for path in ATTENTION_KNOBS.intersection(axes):
+        if not module.places:
+            raise UserError(f"{path} is no axis of the grid: without attention (model.decoder) it is not used")
 
 
 def _as_axis(value: Any) -> Any:

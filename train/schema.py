@@ -57,14 +57,14 @@ def fraction() -> Any:
     return _bounded("at least 0 and below 1", lambda x: 0 <= x < 1)
 
 
-def flag() -> Any:
+def flag(*, default: Any = dataclasses.MISSING) -> Any:
     """True or false."""
-    return _bounded("true or false", lambda _: True)
+    return _bounded("true or false", lambda _: True, default=default)
 
 
-def named() -> Any:
+def named(*, default: Any = dataclasses.MISSING) -> Any:
     """A name that another file defines; plan.py knows which."""
-    return _bounded("a name", lambda x: x != "")
+    return _bounded("a name", lambda x: x != "", default=default)
 
 
 def paths(*, most: int) -> Any:
@@ -108,6 +108,14 @@ class ModelSettings:
     dropout: float = fraction()
     tie_embeddings: bool = flag()
     dtype: str = named()
+    attention_bias: bool = flag(default=False)
+    cell: str = named(default="lstm")
+    bidirectional: bool = flag(default=True)
+    decoder: str = named(default="luong")
+    input_feeding: bool = flag(default=False)
+    bridge: str = named(default="learned")
+    residual: bool = flag(default=False)
+    initial: str = named(default="scaled")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,223 @@
+"""The recurrent encoder-decoder, without attention and with it (Sutskever et al. 2014; Bahdanau et al. 2014; Luong et
+al. 2015).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from model.attention import Attention, KeyValue, Place, padding_mask
+from model.cells import CELLS, INITIALS, Carry, Layer, hidden, make_cell
+from model.contract import EncoderDecoder
+from model.products import dense_product
+
+# How the decoder comes to know the source; g is the state of its top layer, c the context, h~ what is projected to the
+# vocabulary.
+DECODERS = {
+    "luong": "c_t is attended to from g_t, h~_t = tanh(W [g_t; c_t]) (Luong et al. 2015, equation 5)",
+    "bahdanau": "c_t is attended to from g_(t-1) and enters g_t (Bahdanau et al. 2014, A.1.2); h~_t as with luong",
+    "none_state": "no attention: from the state that the decoder starts with (Sutskever et al. 2014)",
+    "none_input": "no attention: the encoder's last state enters each step (Cho et al. 2014)",
+}
+ATTENDING = ("luong", "bahdanau")
+
+# What the decoder starts from.
+BRIDGES = {
+    "zero": "zeros",
+    "last": "the last state of the encoder's layer beside it, that of the direction forwards",
+    "learned": "tanh of a projection of the last states of that layer, both directions (Bahdanau et al. 2014, A.2.2)",
+}
+
+
+class Encoded(NamedTuple):
+    """What the decoder sees of the source.
+
+    state_bsw: the top layer's states, [b, s, width]. mask_bs: True at real tokens. last: of each layer, of each
+    direction the state after its last token.
+    """
+
+    state_bsw: jax.Array
+    mask_bs: jax.Array
+    last: tuple[tuple[Carry, ...], ...]
+
+
+class Cache(NamedTuple):
+    """State of decoding. All leaves start with the batch axis. What the decoder has no use for is None.
+
+    source, mask_bs: what is attended to. fixed_bw: what enters every step. carries: of each layer.
+    fed_bm: h~ of the step before.
+    """
+
+    source: KeyValue | None
+    mask_bs: jax.Array
+    fixed_bw: jax.Array | None
+    carries: tuple[Carry, ...]
+    fed_bm: jax.Array | None
+
+
+class Recurrent(EncoderDecoder):
+    """Layers of width d_model on both sides; the encoder's are twice as wide where it is bidirectional.
+
+    cell: an entry of CELLS. decoder, bridge: of DECODERS, BRIDGES. residual: from the second layer on, a layer's input
+    is added to its output (Wu et al. 2016, section 3.1). input_feeding: h~ is an input of the next step (Luong et al.
+    2015, section 3.3). initial: of embeddings and cells; "scaled": as EncoderDecoder says, recurrent matrices
+    orthogonal; "uniform": within 0.04 of 0, embeddings used as they are (Britz et al. 2017). Dropout is on what enters
+    a layer, on h~ and on weights, never from step to step (Zaremba et al. 2014).
+    """
+
+    cell: str
+    bidirectional: bool
+    decoder: str
+    input_feeding: bool
+    bridge: str
+    residual: bool
+    initial: str
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        self._check_choices({"cell": CELLS, "decoder": DECODERS, "bridge": BRIDGES, "initial": INITIALS})
+        if self.input_feeding and self.decoder != "luong":
+            raise ValueError(f"input_feeding needs the decoder luong, not {self.decoder}")
+        if self.decoder == "none_state" and self.bridge == "zero":
+            raise ValueError("bridge zero tells the decoder none_state nothing of the source: choose last or learned")
+        super().__post_init__()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The attention to the source, at the top layer; none without attention."""
+        return (Place(("attention",), "cross", self.num_layers - 1),) if self.decoder in ATTENDING else ()
+
+    def setup(self) -> None:
+        """Embeddings, layers, attention, output projection."""
+        directions = 2 if self.bidirectional else 1
+        cell = (self.cell, self.d_model, self.initial, self.dtype)
+        self.encoder = [Layer(tuple(make_cell(*cell) for _ in range(directions))) for i in range(self.num_layers)]
+        self.decoder_cells = [make_cell(*cell) for _ in range(self.num_layers)]
+        dense = {"features": self.d_model, "dtype": self.dtype, "dot_general": dense_product}
+        if self.bridge == "learned":
+            parts = 2 if self.cell == "lstm" else 1
+            self.bridges = [[nn.Dense(**dense) for _ in range(parts)] for _ in range(self.num_layers)]
+        if self.decoder in ATTENDING:
+            self.attention = Attention(**self._attention_fields, d_source=directions * self.d_model)
+        self.combine = nn.Dense(use_bias=False, **dense)
+        self.drop = nn.Dropout(self.dropout)
+        scaled = self.initial == "scaled"
+        self._make_embeddings(self._normal_embeddings if scaled else INITIALS[self.initial]["kernel_init"])
+        self.embedding_scale = math.sqrt(self.d_model) if scaled else 1.0
+
+    def _embed(self, embedding_nm: jax.Array, token_bt: jax.Array) -> jax.Array:
+        return (self._rows(embedding_nm, token_bt) * self.embedding_scale).astype(self.dtype)
+
+    def encode(self, source_bs: jax.Array, *, deterministic: bool) -> Encoded:
+        """Source ids [b, s], padded at the end with `pad`."""
+        mask_bs = source_bs != self.pad
+        length_b = jnp.sum(mask_bs, axis=1, dtype=jnp.int32)
+        state_bsw = self._embed(self.source_embedding_nm, source_bs)
+        last = []
+        for i, layer in enumerate(self.encoder):
+            out_bsw, ends = layer(self.drop(state_bsw, deterministic=deterministic), length_b)
+            state_bsw = out_bsw + state_bsw if self.residual and i else out_bsw
+            last.append(ends)
+        return Encoded(state_bsw, mask_bs, tuple(last))
+
+    def start(self, encoded: Encoded, max_length: int) -> Cache:
+        """A cache for any number of steps. Keys and values of the source are projected here, once."""
+        del max_length
+        batch = len(encoded.mask_bs)
+        return Cache(
+            source=self.attention.project_key_value(encoded.state_bsw) if self.decoder in ATTENDING else None,
+            mask_bs=encoded.mask_bs,
+            fixed_bw=jnp.concatenate([hidden(end) for end in encoded.last[-1]], axis=-1)
+            if self.decoder == "none_input"
+            else None,
+            carries=tuple(self._bridge(i, ends) for i, ends in enumerate(encoded.last)),
+            fed_bm=jnp.zeros((batch, self.d_model), self.dtype) if self.input_feeding else None,
+        )
+
+    def _bridge(self, layer: int, ends: tuple[Carry, ...]) -> Carry:
+        """What a layer of the decoder starts from, given the last states of the encoder's."""
+        if self.bridge == "zero":
+            return jax.tree.map(jnp.zeros_like, ends[0])
+        if self.bridge == "last":
+            return ends[0]
+        parts, shape = zip(*(jax.tree.flatten(end) for end in ends), strict=True)
+        both_bw = [jnp.concatenate(part, axis=-1) for part in zip(*parts, strict=True)]
+        learned = [jnp.tanh(dense(x_bw)) for dense, x_bw in zip(self.bridges[layer], both_bw, strict=True)]
+        return jax.tree.unflatten(shape[0], learned)
+
+    def _advance(
+        self, carries: tuple[Carry, ...], input_bi: jax.Array, *, deterministic: bool
+    ) -> tuple[tuple[Carry, ...], jax.Array]:
+        """One step of all layers of the decoder -> their states, and g_bm."""
+        state_bm, after = input_bi, []
+        for i, (cell, carry) in enumerate(zip(self.decoder_cells, carries, strict=True)):
+            carry, out_bm = cell(carry, self.drop(state_bm, deterministic=deterministic))
+            state_bm = out_bm + state_bm if self.residual and i else out_bm
+            after.append(carry)
+        return tuple(after), state_bm
+
+    def _attend(self, cache: Cache, state_btm: jax.Array, *, deterministic: bool) -> jax.Array:
+        """-> context_btm."""
+        assert cache.source is not None, "decoders that attend have keys"
+        query_bqhd = self.attention.project_query(state_btm)
+        mask_bhqk = padding_mask(cache.mask_bs)
+        return self.attention.attend(query_bqhd, cache.source, mask_bhqk, deterministic=deterministic)
+
+    def _output(self, *parts_btm: jax.Array, deterministic: bool) -> jax.Array:
+        """h~ of g and, where there is one, the context."""
+        return self.drop(jnp.tanh(self.combine(jnp.concatenate(parts_btm, axis=-1))), deterministic=deterministic)
+
+    def _turn(self, cache: Cache, embedded_bm: jax.Array, *, deterministic: bool) -> tuple[Cache, jax.Array, jax.Array]:
+        """One step of the decoder, whatever it is -> the cache one token on, h~_bm, and the state that attended."""
+        input_bi = jnp.concatenate([x for x in (embedded_bm, cache.fixed_bw, cache.fed_bm) if x is not None], axis=-1)
+        from_bm, contexts = hidden(cache.carries[-1]), []
+        if self.decoder == "bahdanau":
+            contexts = [self._attend(cache, from_bm[:, None], deterministic=deterministic)[:, 0]]
+            input_bi = jnp.concatenate([input_bi, *contexts], axis=-1)
+        carries, state_bm = self._advance(cache.carries, input_bi, deterministic=deterministic)
+        if self.decoder == "luong":
+            from_bm = state_bm
+            contexts = [self._attend(cache, from_bm[:, None], deterministic=deterministic)[:, 0]]
+        out_bm = self._output(state_bm, *contexts, deterministic=deterministic)
+        return cache._replace(carries=carries, fed_bm=out_bm if self.input_feeding else None), out_bm, from_bm
+
+    def decode(self, encoded: Encoded, input_bt: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Logits [b, t, n] at once: one scan over time; attention inside it only where a step needs the one before."""
+        cache = self.start(encoded, input_bt.shape[1])
+        embedded_btm = self._embed(self.target_embedding_nm, input_bt)
+        if self.input_feeding or self.decoder == "bahdanau":
+
+            def turn(module: Recurrent, cache: Cache, embedded_bm: jax.Array) -> tuple[Cache, Any]:
+                cache, *outs = module._turn(cache, embedded_bm, deterministic=deterministic)
+                return cache, outs
+
+            _, (out_btm, from_btm) = _over_time(turn)(self, cache, embedded_btm)
+            if self.is_mutable_collection("attention"):  # to be seen whole, and not step by step
+                self._attend(cache, from_btm, deterministic=deterministic)
+            return self._project_out(out_btm)
+
+        def advance(
+            module: Recurrent, carries: tuple[Carry, ...], embedded_bm: jax.Array
+        ) -> tuple[tuple[Carry, ...], jax.Array]:
+            fixed = [] if cache.fixed_bw is None else [cache.fixed_bw]
+            return module._advance(
+                carries, jnp.concatenate([embedded_bm, *fixed], axis=-1), deterministic=deterministic
+            )
+
+        _, state_btm = _over_time(advance)(self, cache.carries, embedded_btm)
+        contexts = [self._attend(cache, state_btm, deterministic=deterministic)] if self.decoder == "luong" else []
+        return self._project_out(self._output(state_btm, *contexts, deterministic=deterministic))
+
+    def step(self, cache: Cache, token_b: jax.Array) -> tuple[jax.Array, Cache]:
+        """Logits [b, n] for what follows `token_b`, and the cache one token on."""
+        cache, out_bm, _ = self._turn(cache, self._embed(self.target_embedding_nm, token_b), deterministic=True)
+        return self._project_out(out_bm[:, None])[:, 0], cache
+
+
+def _over_time(step: Any) -> Any:
+    """`step` of a module, its state and its input [b, ...], scanned along the second axis of an input [b, t, ...]."""
+    split_rngs = {"params": False, "dropout": True}
+    return nn.scan(step, variable_broadcast="params", split_rngs=split_rngs, in_axes=1, out_axes=1)
