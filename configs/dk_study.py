@@ -8,8 +8,8 @@ python scripts/report.py runs/dk_study
 toy_translation has not been run. Stop it when you like: the same command goes on. Expect on copy, as token accuracy
 on test at the best of five rates, five seeds: additive .71 at d_k 1, .95 at 2, .98 at 4, above .995 from 8 on;
 scaled_dot .81, .99, and above .995 from 4 on; dot .81, .98, above .995 from 4 to 32, .987 at 64, .69 at 128, .25 at
-256, .20 at 512, .16 at 1024. Past d_k 4 the unscaled product needs ever smaller rates. At the largest rate, 3e-2, all
-three fail from d_k 512 on.
+256, .20 at 512, .16 at 1024. From d_k 4 on the largest rate at which dot learns falls. At 3e-2 all three fail
+from 512 on.
 """
 
 from ml_collections import ConfigDict

@@ -38,6 +38,8 @@ def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a rate or an attention the study does not have."""
     part = read_part(options.workdir, options.only)
     lanes = lane_results(part.rows)
+    if not lanes:
+        raise UserError(f"{options.workdir}: metrics.jsonl has no evaluations yet")
     metric = headline_values(part.rows)[0]
     rates = f"each cell at its best rate, chosen by {choosing_metric(lanes, metric)} on valid"
     if options.lr is not None:

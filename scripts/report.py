@@ -20,7 +20,7 @@ from train.report.inside_section import development
 from train.report.page import write_report
 from train.report.selection import Part, read_part
 from train.report.statistics import lane_results
-from train.report.tables import headline_values
+from train.report.tables import headline_values, measured
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -42,6 +42,9 @@ def draw_image(part: Part, value: str | None) -> alt.TopLevelMixin:
     """One chart alone. Raises UserError where the study has nothing to draw."""
     lanes = lane_results(part.rows)
     metric = headline_values(part.rows)[0]
+    if value and value not in (*QUANTITIES, *measured(part.rows)):
+        known = ", ".join([*measured(part.rows), *QUANTITIES])
+        raise UserError(f"--value={value}: the study has no such number; it has {known}")
     if value in QUANTITIES:
         chart = development(of_chosen(part.diagnostics, lanes, metric), lanes, value)
         what = f"{value} in diagnostics.jsonl"

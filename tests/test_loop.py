@@ -177,6 +177,7 @@ def test_evaluations_since_the_newest_checkpoint_are_made_again_and_stand_once(c
     assert len(lines) == len(rows_without_times(tmp_path / "killed"))
 
 
+VALID = b'"split": "valid"'
 LOST = "has lost the rows of score=dot, lane 0, step 10; put them back, or remove "
 
 
@@ -187,8 +188,9 @@ LOST = "has lost the rows of score=dot, lane 0, step 10; put them back, or remov
         (lambda whole: None, f" {LOST}"),
         (lambda whole: whole[:100], f" {LOST}"),
         (lambda whole: whole + b"{]\n", ", line 29: not a row of a study; mend or delete that line\n"),
+        (lambda whole: b"".join(line for line in whole.splitlines(True) if VALID not in line), f" {LOST}"),
     ],
-    ids=["missing", "torn", "a bad last line"],
+    ids=["missing", "torn", "a bad last line", "without its rows of valid"],
 )
 def test_a_damaged_log_is_one_line_and_stays_as_it_is(command, undisturbed, tmp_path, damaged, said):
     workdir = tmp_path / "damaged"

@@ -112,7 +112,7 @@ def test_a_diverged_lane_counts_as_0_or_leaves_its_pair_out() -> None:
     lanes = lane_results(rows_of(values))
     (found,) = compare(lanes, "token_accuracy", "test")
     assert (found.difference.seeds, found.difference.first) == (4, pytest.approx(0.1875))
-    assert found.remark == "1 of 4 lanes of dot diverged: counted as 0"
+    assert found.remark == "1 of 4 lanes of dot diverged: counted as 0 beside one that did not"
     (found,) = compare(lanes, "loss", "test")
     assert found.difference.seeds == 3
     assert found.remark == "1 of 4 lanes of dot diverged: left out"
@@ -128,11 +128,22 @@ def test_a_diverged_lane_counts_as_0_or_leaves_its_pair_out() -> None:
         (
             {"dot": {7: [None] * 3}, "scaled_dot": {7: [0.9, 0.91, 0.92]}},
             WORSE,
-            "3 of 3 lanes of dot diverged: counted as 0",
+            "3 of 3 lanes of dot diverged: counted as 0 beside one that did not",
         ),
+        ({"dot": {7: [None] * 3}, "scaled_dot": {7: [None] * 3}}, TOO_FEW, "no pair of seeds has values"),
+        ({"dot": {7: [None, None, 0.2, 0.3]}, "scaled_dot": {7: [None, 0.9, 0.9, 0.9]}}, WORSE, "1 of 4 lanes of sc"),
         ({"dot": {7: [0.9975, 0.9971, 0.9973]}, "scaled_dot": {7: [0.9984, 0.998, 0.9983]}}, WORSE, "below 0.01"),
     ],
-    ids=["one seed", "two seeds", "all at 1", "all equal", "all diverged", "less than the margin"],
+    ids=[
+        "one seed",
+        "two seeds",
+        "all at 1",
+        "all equal",
+        "one diverged",
+        "both",
+        "one seed of both",
+        "below the margin",
+    ],
 )
 def test_what_a_study_can_hold_has_a_verdict_or_a_reason(values: Values, word: str, remark: str) -> None:
     lanes = lane_results(rows_of(values))

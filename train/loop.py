@@ -27,7 +27,7 @@ from train.plan import Cell, Lane, Plan
 from train.profile import Recorder
 from train.progress import Progress
 from train.report.tables import summary
-from train.rows import best_in_words, is_finished
+from train.rows import best_in_words, is_finished, lost_rows
 from train.step import Run, State
 from train.tasks import Task
 from train.watch import Stop, Watchdog
@@ -246,16 +246,13 @@ class Group:
 
     def _refuse_lost_rows(self, step: int) -> None:
         """Refuse to go on from a checkpoint whose evaluations are not in the log: nobody could choose a rate by it."""
-        run, lanes = self._cell.run, [lane.lane for lane in self._lanes.lanes]
-        due = {at for at in range(1, step + 1) if at % run.eval_every == 0 or at == run.steps}
-        rows = [row for row in read_rows(self._workdir) if row.get("cell") == self._cell.name]
-        for lane in lanes:
-            lost = due - {row.get("step") for row in rows if row.get("lane") == lane and row.get("split") == "valid"}
-            if lost:
-                raise UserError(
-                    f"{self._workdir / METRICS_FILE} has lost the rows of {self._cell.name}, lane {lane}, step"
-                    f" {min(lost)}; put them back, or remove {self._folder} to train that cell anew"
-                )
+        lost = lost_rows(read_rows(self._workdir), self._cell, self._lanes.lanes, step)
+        if lost:
+            lane, at = lost[0]
+            raise UserError(
+                f"{self._workdir / METRICS_FILE} has lost the rows of {self._cell.name}, lane {lane}, step {at}; put"
+                f" them back, or remove {self._folder} to train that cell anew"
+            )
 
 
 def dry_run(plan: Plan) -> int:

@@ -69,7 +69,18 @@ def best_in_words(rows: Sequence[Row], select: str) -> str:
     return f"best valid {select} {best}" + (f", {diverged} of {len(valid)} diverged" if diverged else "")
 
 
+def lost_rows(rows: Sequence[Mapping[str, Any]], cell: Cell, lanes: Sequence[Lane], step: int) -> list[tuple[int, int]]:
+    """(lane, step) of evaluations on valid that were due up to a step and have no row."""
+    due = [at for at in range(1, step + 1) if at % cell.run.eval_every == 0 or at == cell.run.steps]
+    there = {
+        (row.get("lane"), row.get("step"))
+        for row in rows
+        if row.get("cell") == cell.name and row.get("split") == "valid"
+    }
+    return [(lane.lane, at) for at in due for lane in lanes if (lane.lane, at) not in there]
+
+
 def is_finished(rows: Sequence[Mapping[str, Any]], cell: Cell, lanes: Sequence[Lane]) -> bool:
-    """Whether every lane has its row of the test set, the last that is written."""
+    """Whether every lane has its row of the test set, the last that is written, and those of all evaluations."""
     tested = {row["lane"] for row in rows if row["cell"] == cell.name and row["split"] == "test"}
-    return tested.issuperset(lane.lane for lane in lanes)
+    return tested.issuperset(lane.lane for lane in lanes) and not lost_rows(rows, cell, lanes, cell.run.steps)

@@ -6,7 +6,8 @@ does, leaving out d_k and the task, is compared with its first value. All compar
 
 Values are those of a cell's best rate, chosen on `valid`; with the lanes of one rate alone, those of that rate. A seed
 is a pair where both cells have it. A lane that diverged before any evaluation counts as 0 where more is better, as it
-does where rates are compared; of a loss, which has no worst value, its pair is left out, and the remark says so.
+does where rates are compared; of a loss, which has no worst value, its pair is left out, and the remark says so. So is
+a pair of which both diverged: nothing was measured of either.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,9 +96,12 @@ def _lost(lane: LaneResult, split: str, metric: str) -> bool:
     return lane.value(split, metric) is None and lane.diverged_at is not None and ended
 
 
-def _value(lane: LaneResult, split: str, metric: str) -> float | None:
-    worst = metric not in LOWER_IS_BETTER and _lost(lane, split, metric)
-    return 0.0 if worst else lane.value(split, metric)
+def _pair(two: Sequence[LaneResult], split: str, metric: str) -> list[float | None]:
+    """The values of a seed: a lost lane counts as 0 beside one that is not, where more is better."""
+    lost = [_lost(lane, split, metric) for lane in two]
+    if metric in LOWER_IS_BETTER or all(lost):
+        return [lane.value(split, metric) for lane in two]
+    return [0.0 if gone else lane.value(split, metric) for lane, gone in zip(two, lost, strict=True)]
 
 
 def _remarks(
@@ -107,7 +111,7 @@ def _remarks(
     for name, lanes in cells.items():
         lost = sum(_lost(lane, split, metric) for lane in lanes.values())
         if lost:
-            counts = "left out" if metric in LOWER_IS_BETTER else "counted as 0"
+            counts = "left out" if metric in LOWER_IS_BETTER else "counted as 0 beside one that did not"
             remarks.append(f"{lost} of {counted(len(lanes), 'lane')} of {printable(name)} diverged: {counts}")
         waiting = sum(split not in lane.counting and not _lost(lane, split, metric) for lane in lanes.values())
         if waiting:
@@ -151,7 +155,8 @@ def compare(lanes: Sequence[LaneResult], metric: str, split: str) -> list[Compar
             if len(two) < 2:
                 continue
             seeds = sorted(two[first].keys() & two[second].keys())
-            values = [[_value(two[name][seed], split, metric) for seed in seeds] for name in (first, second)]
+            pairs = [_pair([two[name][seed] for name in (first, second)], split, metric) for seed in seeds]
+            values = [[pair[side] for pair in pairs] for side in (0, 1)]
             count = smallest_count([lane for each in two.values() for lane in each.values()], split, metric)
             found = difference(values[0], values[1], margin=margin, step=1 / count if count else 0.0)
             made.append((first, second, place, found, "; ".join(_remarks(two, found, split, metric, margin))))
