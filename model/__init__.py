@@ -40,4 +40,5 @@ def build(name: str, **fields: Any) -> EncoderDecoder:
     Raises ValueError for an unknown name and for impossible fields.
     """
     fields = {"score_factor": None} | fields
-    return ARCHITECTURES[name](**{field: fields[field] for field in fields_of(name) & fields.keys()})
+    known = fields_of(name)
+    return ARCHITECTURES[name](**{field: fields[field] for field in known & fields.keys()})
