@@ -67,12 +67,13 @@ class Layer(nn.Module):
         """-> states of the directions side by side, and of each the last: after the last real token, or the first.
 
         The direction backwards begins at the last of the `length_b` real tokens, so that nothing depends on padding but
-        the states at padding.
+        the states at padding. Of a sentence without real tokens the last state is the one that it starts from, zeros.
         """
         states_bsm, last = [], []
         for cell, backwards in zip(self.cells, (False, True), strict=False):
             over_time = nn.RNN(cell, return_carry=True, reverse=backwards, keep_order=True)
             carry, out_bsm = over_time(state_bsm, seq_lengths=length_b)
             states_bsm.append(out_bsm)
-            last.append(carry)
+            # The last state of 0 tokens would otherwise be looked up at place -1, after all of the padding.
+            last.append(jax.tree.map(lambda x_bm: jnp.where(length_b[:, None] > 0, x_bm, 0.0), carry))
         return jnp.concatenate(states_bsm, axis=-1), tuple(last)
