@@ -109,7 +109,10 @@ class Recurrent(EncoderDecoder):
         self.embedding_scale = math.sqrt(self.d_model) if scaled else 1.0
 
     def _embed(self, embedding_nm: jax.Array, token_bt: jax.Array) -> jax.Array:
-        return (self._rows(embedding_nm, token_bt) * self.embedding_scale).astype(self.dtype)
+        """NaN from its first token on for a sentence with an id outside: states before the id would not show it."""
+        outside_b1 = jnp.any((token_bt < 0) | (token_bt >= len(embedding_nm)), axis=1, keepdims=True)
+        row_btm = self._rows(embedding_nm, jnp.where(outside_b1, -1, token_bt))
+        return (row_btm * self.embedding_scale).astype(self.dtype)
 
     def encode(self, source_bs: jax.Array, *, deterministic: bool) -> Encoded:
         """Source ids [b, s], padded at the end with `pad`."""
@@ -213,7 +216,8 @@ class Recurrent(EncoderDecoder):
 
     def step(self, cache: Cache, token_b: jax.Array) -> tuple[jax.Array, Cache]:
         """Logits [b, n] for what follows `token_b`, and the cache one token on."""
-        cache, out_bm, _ = self._turn(cache, self._embed(self.target_embedding_nm, token_b), deterministic=True)
+        embedded_bm = self._embed(self.target_embedding_nm, token_b[:, None])[:, 0]
+        cache, out_bm, _ = self._turn(cache, embedded_bm, deterministic=True)
         return self._project_out(out_bm[:, None])[:, 0], cache
 
 
