@@ -114,11 +114,15 @@ class Recurrent(EncoderDecoder):
         row_btm = self._rows(embedding_nm, jnp.where(outside_b1, -1, token_bt))
         return (row_btm * self.embedding_scale).astype(self.dtype)
 
+    def embed_source(self, source_bs: jax.Array) -> jax.Array:
+        """What the first layer of the encoder is given of the source, [b, s, m], without dropout."""
+        return self._embed(self.source_embedding_nm, source_bs)
+
     def encode(self, source_bs: jax.Array, *, deterministic: bool) -> Encoded:
         """Source ids [b, s], padded at the end with `pad`."""
         mask_bs = source_bs != self.pad
         length_b = jnp.sum(mask_bs, axis=1, dtype=jnp.int32)
-        state_bsw = self._embed(self.source_embedding_nm, source_bs)
+        state_bsw = self.embed_source(source_bs)
         last = []
         for i, layer in enumerate(self.encoder):
             out_bsw, ends = layer(self.drop(state_bsw, deterministic=deterministic), length_b)

@@ -21,7 +21,7 @@ STACKS = "stacks.txt"  # where the threads of a process stood that run.patience 
 REMOVING = ".removing"  # stands there while --overwrite removes a study
 HALF_WRITTEN = (f".{CONFIG}.tmp", f".{METRICS}.tmp")  # by a process that was killed
 # What a study leaves, --overwrite removes.
-CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", PROFILE, STACKS, "report.html")
+CONTENT = (CONFIG, METRICS, "diagnostics.jsonl", "cells", PROFILE, STACKS, "report.html", "gradient_flow.html")
 
 
 class Workdir:
