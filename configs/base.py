@@ -48,7 +48,7 @@ def get_config() -> ConfigDict:
     config.model.tie_embeddings = False  # one matrix embeds both sides and is the output layer (Press & Wolf 2017)
     config.model.dtype = "float32"  # of computation: also "bfloat16", "float16"; scores and softmax are always float32
     # Only the recurrent model has these; it has no d_ff, position and norm. Its layers are d_model wide.
-    config.model.cell = "lstm"  # an entry of CELLS in model/cells.py: "lstm", "gru", "tanh"
+    config.model.rnn = "lstm"  # an entry of CELLS in model/cells.py: "lstm", "gru", "tanh"
     config.model.bidirectional = True  # encoder layers of two directions, side by side (Schuster & Paliwal 1997)
     config.model.decoder = "luong"  # attends after a step ("luong") or before it ("bahdanau"); "none_state" and
     # "none_input" have no attention: the encoder's last state starts the decoder, or enters each of its steps

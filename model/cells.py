@@ -13,16 +13,21 @@ UNIFORM = 0.04  # largest initial value of embeddings and cells in Britz et al. 
 
 
 def _remembering(variables: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of an LSTM cell with FORGET_BIAS added to the bias of the forget gate."""
+    """The initial parameters of an LSTM cell with FORGET_BIAS for the bias of the forget gate.
+
+    Flax does this to what it makes, more than once, and not to what it is given.
+    """
     if "params" not in variables or "hf" not in variables["params"]:  # nothing is initialised yet
         return variables
     params = variables["params"]
-    forget = {**params["hf"], "bias": params["hf"]["bias"] + FORGET_BIAS}
+    forget = {**params["hf"], "bias": jnp.full_like(params["hf"]["bias"], FORGET_BIAS)}
     return {**variables, "params": {**params, "hf": forget}}
 
 
-# The bias itself starts at 0 as all biases do: Flax's cell has one initialiser for those of all gates.
-RememberingLSTMCell = nn.map_variables(nn.OptimizedLSTMCell, "params", trans_in_fn=_remembering, init=True)
+# Flax's cell has one initialiser for the biases of all gates.
+RememberingLSTMCell = nn.map_variables(
+    nn.OptimizedLSTMCell, "params", trans_in_fn=lambda variables: variables, trans_out_fn=_remembering, init=True
+)
 
 # tanh: Elman 1990. gru: Cho et al. 2014. lstm: Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000,
 # whose bias starts at 1 (Jozefowicz et al. 2015).

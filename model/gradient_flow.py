@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from model.cells import CELLS, FORGET_BIAS, hidden
+from model.cells import CELLS, hidden
 
 SQUARINGS = 24
 GATES = {"gru": ("r", "z"), "lstm": ("i", "f", "o"), "tanh": ()}
@@ -78,8 +78,6 @@ def gate_inputs(cell: str, params: Params, state_i: jax.Array, input_m: jax.Arra
         from_input, from_state = params[f"i{gate}"], params[f"h{gate}"]
         bias_m = sum(part["bias"] for part in (from_input, from_state) if "bias" in part)
         found[gate] = input_m @ from_input["kernel"] + hidden_m @ from_state["kernel"] + bias_m
-    if cell == "lstm":
-        found["f"] = found["f"] + FORGET_BIAS
     return found
 
 

@@ -61,14 +61,14 @@ class Cache(NamedTuple):
 class Recurrent(EncoderDecoder):
     """Layers of width d_model on both sides; the encoder's are twice as wide where it is bidirectional.
 
-    cell: an entry of CELLS. decoder, bridge: of DECODERS, BRIDGES. residual: from the second layer on, a layer's input
+    rnn: an entry of CELLS. decoder, bridge: of DECODERS, BRIDGES. residual: from the second layer on, a layer's input
     is added to its output (Wu et al. 2016, section 3.1). input_feeding: h~ is an input of the next step (Luong et al.
     2015, section 3.3). initial: of embeddings and cells; "scaled": as EncoderDecoder says, recurrent matrices
     orthogonal; "uniform": within 0.04 of 0, embeddings used as they are (Britz et al. 2017). Dropout is on what enters
     a layer, on h~ and on weights, never from step to step (Zaremba et al. 2014).
     """
 
-    cell: str
+    rnn: str
     bidirectional: bool
     decoder: str
     input_feeding: bool
@@ -78,7 +78,7 @@ class Recurrent(EncoderDecoder):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
-        self._check_choices({"cell": CELLS, "decoder": DECODERS, "bridge": BRIDGES, "initial": INITIALS})
+        self._check_choices({"rnn": CELLS, "decoder": DECODERS, "bridge": BRIDGES, "initial": INITIALS})
         if self.input_feeding and self.decoder != "luong":
             raise ValueError(f"input_feeding needs the decoder luong, not {self.decoder}")
         if self.decoder == "none_state" and self.bridge == "zero":
@@ -93,12 +93,12 @@ class Recurrent(EncoderDecoder):
     def setup(self) -> None:
         """Embeddings, layers, attention, output projection."""
         directions = 2 if self.bidirectional else 1
-        cell = (self.cell, self.d_model, self.initial, self.dtype)
+        cell = (self.rnn, self.d_model, self.initial, self.dtype)
         self.encoder = [Layer(tuple(make_cell(*cell) for _ in range(directions))) for i in range(self.num_layers)]
         self.decoder_cells = [make_cell(*cell) for _ in range(self.num_layers)]
         dense = {"features": self.d_model, "dtype": self.dtype, "dot_general": dense_product}
         if self.bridge == "learned":
-            parts = 2 if self.cell == "lstm" else 1
+            parts = 2 if self.rnn == "lstm" else 1
             self.bridges = [[nn.Dense(**dense) for _ in range(parts)] for _ in range(self.num_layers)]
         if self.decoder in ATTENDING:
             self.attention = Attention(**self._attention_fields, d_source=directions * self.d_model)

@@ -1,7 +1,7 @@
 """Follow a gradient back through time in recurrent cells: exact Jacobians of the state, their products, the gates.
 
 python scripts/gradient_flow.py runs/recurrent                     trained cells, on sentences of valid; charts
-python scripts/gradient_flow.py runs/recurrent --cell=cell=lstm --lane=3 --json=flow.jsonl
+python scripts/gradient_flow.py runs/recurrent --cell=rnn=lstm --lane=3 --json=flow.jsonl
 python scripts/gradient_flow.py --init --output=flow.html          cells as models start with them
 
 Reads checkpoints and changes nothing there. --init takes half a minute on 2 cores.

@@ -60,9 +60,10 @@ def attention(name: str, params: Any, state_qm: Array, state_km: Array, mask_qk:
     kernels = {part: float64(params[part]["kernel"]) for part in ("query", "key", "value", "out")}
     result_qm = np.zeros((len(state_qm), kernels["out"].shape[-1]))
     for head in range(kernels["query"].shape[1]):
-        query_qd = state_qm @ kernels["query"][:, head]
-        key_kd = state_km @ kernels["key"][:, head]
-        value_kv = state_km @ kernels["value"][:, head]
+        query_qd, key_kd, value_kv = (
+            state @ kernels[part][:, head] + float64(params[part].get("bias", np.zeros(head + 1)))[head]
+            for part, state in (("query", state_qm), ("key", state_km), ("value", state_km))
+        )
         score_qk = score(name, params.get("score_function", {}), query_qd, key_kd, head, mask_qk)
         for q in range(len(state_qm)):
             result_qm[q] += softmax(score_qk[q], mask_qk[q]) @ value_kv @ kernels["out"][head]

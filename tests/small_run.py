@@ -52,12 +52,19 @@ MODEL = {
     "dtype": "float32",
     "attention_bias": False,
     "lengths": model.Lengths(5.0, 7.0),
+    "cell": "gru",
+    "bidirectional": True,
+    "decoder": "luong",
+    "input_feeding": False,
+    "bridge": "last",
+    "residual": False,
+    "initial": "scaled",
 }
 
 
-def make_run(optim: dict | None = None, run: dict | None = None, **fields: object) -> Run:
+def make_run(optim: dict | None = None, run: dict | None = None, name: str = "transformer", **fields: object) -> Run:
     """A run with some settings changed."""
-    module = model.build("transformer", source_vocab=VOCAB, target_vocab=VOCAB, pad=PAD, **{**MODEL, **fields})
+    module = model.build(name, source_vocab=VOCAB, target_vocab=VOCAB, pad=PAD, **{**MODEL, **fields})
     return Run(module, dataclasses.replace(OPTIM, **optim or {}), dataclasses.replace(RUN, **run or {}), WIDTH)
 
 

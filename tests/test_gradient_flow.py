@@ -130,9 +130,9 @@ def test_an_orthogonal_matrix_above_1_with_tiny_inputs_grows_and_below_1_vanishe
     assert (large_bd[:, -1] < 0.1 * 1.5**LENGTH).all()
 
 
-@pytest.mark.parametrize(("shut", "kept"), [(1e3, 1.0), (1.0, 1 / (1 + np.exp(-2.0)))])
+@pytest.mark.parametrize(("shut", "kept"), [(1e3, 1.0), (2.0, 1 / (1 + np.exp(-2.0)))])
 def test_the_cell_path_of_an_lstm_keeps_what_its_forget_gates_say(shut, kept):
-    """Forget gates of bias `shut` + 1, input and output gates shut."""
+    """Forget gates of bias `shut`, input and output gates shut."""
     params = with_biases(drawn("lstm"), hf=shut, hi=-1e3, ho=-1e3)
     found = flow("lstm", params, normals(SENTENCES, LENGTH, INPUTS), jnp.full(SENTENCES, LENGTH))
     expected_d = kept ** (1.0 + np.arange(LENGTH))

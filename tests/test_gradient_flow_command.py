@@ -94,7 +94,7 @@ def study(tmp_path_factory, subprocess_environment):
     knobs += ["optim.warmup_steps=2", "lanes.lr=1e-3,3e-2"]
     command = [sys.executable, "-m", "train", "--config=configs/base.py", f"--workdir={workdir}"]
     command += [f"--config.{knob}" for knob in knobs] + ["--config.model.name=recurrent"]
-    command += ["--sweep", "model.cell=tanh,gru,lstm"]
+    command += ["--sweep", "model.rnn=tanh,gru,lstm"]
     done = subprocess.run(command, cwd=ROOT, env=subprocess_environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir
@@ -103,7 +103,7 @@ def study(tmp_path_factory, subprocess_environment):
 def names_of(workdir):
     """Names of the cells of a study by the kind of recurrent cell."""
     entries = json.loads((workdir / "config.json").read_text())["cells"]
-    return {entry["settings"]["model"]["cell"]: entry["cell"] for entry in entries}
+    return {entry["settings"]["model"]["rnn"]: entry["cell"] for entry in entries}
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_trained_cells(study, tmp_path, subprocess_environment):
     for cell, name in names.items():
         losses = {}
         for row in read_rows(study):
-            if row["cell"] in (cell, name) and row["split"] == "valid":
+            if row["cell"] == name and row["split"] == "valid":
                 losses[row["lane"]] = min(row["loss"], losses.get(row["lane"], np.inf))
         assert {row["lane"] for row in rows if row["cell_type"] == cell} == {min(losses, key=losses.__getitem__)}
 
@@ -158,7 +158,7 @@ def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
     [
         ([], "give either the workdir of a study or --init"),
         (["STUDY", "--init"], "give either the workdir of a study or --init"),
-        (["--init", "--cell=cell=gru"], "--cell=cell=gru: it needs a workdir"),
+        (["--init", "--cell=rnn=gru"], "--cell=rnn=gru: it needs a workdir"),
         (["--init", "--lane=0"], "--lane=0: it needs a workdir"),
         (["STUDY", "--length=7"], "--length=7: it needs --init"),
         (["STUDY", "--seed=0"], "--seed=0: it needs --init"),
@@ -170,7 +170,7 @@ def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
         (["--init", "--json=nowhere/x.jsonl"], "there is no folder nowhere"),
         (["--init", "--output=."], "--output=.: is a folder"),
         (["nowhere"], "nowhere holds no study"),
-        (["STUDY", "--cell=cell=lsmt"], "has no cell 'cell=lsmt'; its recurrent cells: {tanh}, {gru}, {lstm}"),
+        (["STUDY", "--cell=rnn=lsmt"], "has no cell 'rnn=lsmt'; its recurrent cells: {tanh}, {gru}, {lstm}"),
         (["STUDY", "--lane=2"], "has no lane 2; it has 0 to 1"),
         (["UNTRAINED"], "has no checkpoint of lane 0 yet"),
         (["TRANSFORMERS"], "has no recurrent cell: train with --config.model.name=recurrent"),
@@ -181,7 +181,7 @@ def test_refusals_are_one_line_and_nothing_is_written(flags, said, study, tmp_pa
     record, names = json.loads((study / "config.json").read_text()), names_of(study)
     for name, transformers in (("UNTRAINED", ()), ("TRANSFORMERS", ("tanh", "gru", "lstm")), ("MIXED", ("gru",))):
         for cell in record["cells"]:
-            other = cell["settings"]["model"]["cell"] in transformers
+            other = cell["settings"]["model"]["rnn"] in transformers
             cell["settings"]["model"]["name"] = "transformer" if other else "recurrent"
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(record))

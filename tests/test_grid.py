@@ -55,6 +55,51 @@ def test_an_axis_that_the_task_does_not_read_would_make_equal_cells(task, sweep)
     assert line.endswith(f"{sweep.partition('=')[0]} is no axis of the grid: task.name={task} does not use it")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "sweep"),
+    [
+        ("recurrent", "model.d_ff=11,13"),
+        ("recurrent", "model.norm=pre,post"),
+        ("recurrent", "model.position=none,sinusoidal"),
+        ("transformer", "model.rnn=gru,lstm"),
+        ("transformer", "model.bridge=last,learned"),
+    ],
+)
+def test_an_axis_that_the_architecture_does_not_have_would_make_equal_cells(architecture, sweep):
+    line = refused(BASE, [f"model.name={architecture}"], [sweep])
+    path = sweep.partition("=")[0]
+    assert line.endswith(f"{path} is no axis of the grid: model.name={architecture} does not use it")
+
+
+def test_an_axis_that_one_architecture_of_several_does_not_have_is_refused_too():
+    line = refused(BASE, sweeps=["model.name=transformer,recurrent", "model.d_ff=11,13"])
+    assert line.startswith("cell model=recurrent,d_ff=11: model.d_ff is no axis of the grid: model.name=recurrent ")
+
+
+@pytest.mark.parametrize("decoder", ["none_state", "none_input"])
+@pytest.mark.parametrize(
+    "sweep", ["score=dot,additive", "d_k=3,5", "d_v=3,5", "num_heads=1,2", "attention_bias=true,false"]
+)
+def test_axes_of_attention_need_a_decoder_that_attends(decoder, sweep):
+    named = ["model.name=recurrent"]
+    path = f"model.{sweep.partition('=')[0]}"
+    line = refused(BASE, [*named, f"model.decoder={decoder}"], [f"model.{sweep}"])
+    assert line.endswith(f"{path} is no axis of the grid: without attention (model.decoder) it is not used")
+    assert len(make_plan(BASE, [*named, "model.decoder=bahdanau"], [f"model.{sweep}"]).cells) == 2
+
+
+def test_a_recurrent_model_that_cannot_be_is_refused_in_one_line():
+    named = ["model.name=recurrent"]
+    line = refused(BASE, [*named, "model.decoder=none_state", "model.bridge=zero"])
+    assert line.startswith("model.bridge zero tells the decoder none_state nothing of the source: choose ")
+    line = refused(BASE, named, ["model.decoder=luong,none_state", "model.bridge=zero"])
+    assert line.startswith("cell decoder=none_state,bridge=zero: model.bridge zero tells the decoder none_state ")
+    line = refused(BASE, [*named, "model.input_feeding=true"], ["model.decoder=luong,bahdanau"])
+    assert line == "cell decoder=bahdanau: model.input_feeding needs the decoder luong, not bahdanau"
+    line = refused(BASE, [*named, "model.rnn=gruu"])
+    assert line == "model.rnn = 'gruu' is unknown: choose from gru, lstm, tanh; did you mean gru?"
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_what_a_task_reads_are_knobs(task):
     assert {f"task.{knob}" for knob in TASKS[task].knobs} <= set(KNOBS)
@@ -214,3 +259,10 @@ def test_short_names_of_axes():
         "model.d_k": "d_k",
     }
     assert short_names(["a.width", "b.width", "c.d"]) == {"a.width": "a.width", "b.width": "b.width", "c.d": "d"}
+
+
+def test_no_axis_has_the_name_of_another_field_of_a_row():
+    lane = Lane(0, 1e-3, 0)
+    fields = {"step", "split", "attention", "layer", "head", "group", *vars(lane), "cell"}
+    names = {path: short_names([path])[path] for path in KNOBS if not path.startswith("lanes.")}
+    assert not {path for path, name in names.items() if name in fields}

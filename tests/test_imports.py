@@ -16,9 +16,10 @@ DOWNWARDS = {"model": set(), "train": {"model"}, "configs": set(), "scripts": {"
 OUTSIDE = {"model": {"jax", "flax", "numpy"}, "configs": {"ml_collections"}}
 
 # Of training: the functions that make one program of many runs, and who may use them. The estimate of a dry run only
-# counts the operations of an update and times the machine: it compiles nothing that trains.
+# counts the operations of an update and times the machine, that of accuracy by length evaluates one trained run at a
+# time: they compile nothing that trains.
 TRANSFORMS = {"jit", "vmap", "pmap", "shard_map", "lax.map"}
-ALLOWED = {"train/lanes.py": TRANSFORMS, "train/estimate.py": {"jit"}}
+ALLOWED = {"train/lanes.py": TRANSFORMS, "train/estimate.py": {"jit"}, "train/lengths.py": {"jit"}}
 
 STDLIB_OF_MODEL = {"collections", "dataclasses", "functools", "math", "typing"}
 

@@ -114,5 +114,5 @@ def test_what_cannot_be_done_is_said_in_a_line(study, subprocess_environment, fl
     done = run_script(study, subprocess_environment, *flags)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith(what)
+    assert done.stderr.startswith(f"error: {what}")
     assert done.stderr.count("\n") == 1

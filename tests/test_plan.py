@@ -30,7 +30,7 @@ OTHER_NAMES = {
     "optim.name": "sgd",
     "optim.schedule": "inverse_sqrt",
     "run.select": "token_accuracy",
-    "model.cell": "gru",
+    "model.rnn": "gru",
     "model.decoder": "none_input",
     "model.bridge": "zero",
     "model.initial": "uniform",

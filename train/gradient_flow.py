@@ -93,8 +93,7 @@ def _recurrent_cells(workdir: Path, wanted: str | None) -> list[str]:
 def _best_lane(rows: Sequence[Row], cell: Cell) -> int:
     """The lane that is best on valid by what picks its parameters; lane 0 where none was evaluated."""
     sign = 1.0 if cell.run.select in LOWER_IS_BETTER else -1.0
-    # By its axes: one that is called `cell`, as the knob of recurrent models, takes the place of the name in rows.
-    lanes = lane_results([row for row in rows if all(row.get(axis) == value for axis, value in cell.axes.items())])
+    lanes = lane_results([row for row in rows if row["cell"] == cell.name])
     values = [(lane.value("valid", cell.run.select), lane.lane) for lane in lanes]
     return min(((sign * value, lane) for value, lane in values if value is not None), default=(0.0, 0))[1]
 
@@ -115,7 +114,7 @@ def of_study(workdir: Path, cell: str | None, lane: int | None, sentences: int) 
         length_b = (source_bs != PAD).sum(axis=1)
         source_bs, length_b = source_bs[length_b > 0, : length_b.max()], length_b[length_b > 0]
         input_bsm = trained.module.apply({"params": trained.params}, jnp.asarray(source_bs), method="embed_source")
-        kind = trained.cell.model.cell
+        kind = trained.cell.model.rnn
         yield _followed(
             kind,
             trained.params["encoder_0"]["cells_0"],

@@ -135,7 +135,7 @@ def _known_names() -> Names:
         "model.position": model.POSITIONS,
         "model.norm": NORMS,
         "model.dtype": DTYPES,
-        "model.cell": CELLS,
+        "model.rnn": CELLS,
         "model.decoder": DECODERS,
         "model.bridge": BRIDGES,
         "model.initial": INITIALS,

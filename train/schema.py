@@ -109,7 +109,7 @@ class ModelSettings:
     tie_embeddings: bool = flag()
     dtype: str = named()
     attention_bias: bool = flag(default=False)
-    cell: str = named(default="lstm")
+    rnn: str = named(default="lstm")
     bidirectional: bool = flag(default=True)
     decoder: str = named(default="luong")
     input_feeding: bool = flag(default=False)
