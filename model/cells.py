@@ -53,8 +53,10 @@ INITIALS: dict[str, dict[str, Callable[..., jax.Array]]] = {
 
 
 def make_cell(cell: str, width: int, initial: str, dtype: str) -> nn.RNNCellBase:
-    """An entry of CELLS, of a width, with initial values of INITIALS."""
-    return CELLS[cell](features=width, dtype=dtype, **INITIALS[initial])
+    """An entry of CELLS, of a width, with initial values of INITIALS; its states are of the type `dtype` from 0 on."""
+    return CELLS[cell](
+        features=width, dtype=dtype, carry_init=lambda _, shape, __: jnp.zeros(shape, dtype), **INITIALS[initial]
+    )
 
 
 def hidden(carry: Carry) -> jax.Array:

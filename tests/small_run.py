@@ -52,7 +52,7 @@ MODEL = {
     "dtype": "float32",
     "attention_bias": False,
     "lengths": model.Lengths(5.0, 7.0),
-    "cell": "gru",
+    "rnn": "gru",
     "bidirectional": True,
     "decoder": "luong",
     "input_feeding": False,
