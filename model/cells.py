@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-Carry = Any  # the state of a cell: h [b, m], or (c, h) of an LSTM
+from model.recurrence import Carry, Rows, over_time, projected, weights_of
+
 FORGET_BIAS = 1.0
 UNIFORM = 0.04  # largest initial value of embeddings and cells in Britz et al. 2017, section 3.1
 
@@ -59,28 +60,53 @@ def make_cell(cell: str, width: int, initial: str, dtype: str) -> nn.RNNCellBase
     )
 
 
-def hidden(carry: Carry) -> jax.Array:
-    """The part of a state that others see: h."""
-    return carry[-1] if isinstance(carry, tuple) else carry
+def run_cell(
+    rnn: str,
+    cell: nn.RNNCellBase,
+    input_tbi: jax.Array | Rows,
+    real_tb: jax.Array,
+    first: Carry,
+    fixed_bi: jax.Array | None = None,
+    *,
+    backwards: bool = False,
+) -> tuple[Carry, jax.Array]:
+    """What Flax's cell, an entry of CELLS, does over time -> (the state after all steps, h_tbm after each).
+
+    Args:
+      rnn: name of the entry.
+      cell: bound to its parameters.
+      input_tbi, real_tb, first, backwards: see `over_time`.
+      fixed_bi: stands after the input of every step.
+    """
+    if cell.is_initializing():
+        one_bi = jnp.zeros((real_tb.shape[1], input_tbi.shape[-1]), input_tbi.dtype)
+        cell(first, one_bi if fixed_bi is None else jnp.concatenate([one_bi, fixed_bi], axis=-1))
+    weights = weights_of(rnn, cell.variables["params"], input_tbi.dtype)
+    kernel_ig, fixed_kernel_ig = jnp.split(weights.input_ig, [input_tbi.shape[-1]])
+    z_tbg = projected(input_tbi, kernel_ig, weights.input_bias_g)
+    if fixed_bi is not None:
+        z_tbg = z_tbg + projected(fixed_bi[None], fixed_kernel_ig, jnp.zeros_like(weights.input_bias_g))
+    return over_time(rnn, backwards, weights.state_mg, weights.state_bias_g, real_tb, first, z_tbg)
 
 
 class Layer(nn.Module):
     """A layer of an encoder. `cells`: one forwards, or one forwards and one backwards (Schuster & Paliwal 1997)."""
 
+    rnn: str
     cells: tuple[nn.RNNCellBase, ...]
 
     @nn.compact
-    def __call__(self, state_bsm: jax.Array, length_b: jax.Array) -> tuple[jax.Array, tuple[Carry, ...]]:
-        """-> states of the directions side by side, and of each the last: after the last real token, or the first.
+    def __call__(self, input_sbi: jax.Array | Rows, real_sb: jax.Array) -> tuple[jax.Array, tuple[Carry, ...]]:
+        """-> states of the directions side by side, [s, b, w], and of each the last: after the last real token, or the
+        first.
 
-        The direction backwards begins at the last of the `length_b` real tokens, so that nothing depends on padding but
-        the states at padding. Of a sentence without real tokens the last state is the one that it starts from, zeros.
+        The direction backwards begins at the last real token, so that nothing depends on padding. Of a sentence without
+        real tokens the last state is the one that it starts from, zeros.
         """
-        states_bsm, last = [], []
+        states_sbm, last = [], []
         for cell, backwards in zip(self.cells, (False, True), strict=False):
-            over_time = nn.RNN(cell, return_carry=True, reverse=backwards, keep_order=True)
-            carry, out_bsm = over_time(state_bsm, seq_lengths=length_b)
-            states_bsm.append(out_bsm)
-            # The last state of 0 tokens would otherwise be looked up at place -1, after all of the padding.
-            last.append(jax.tree.map(lambda x_bm: jnp.where(length_b[:, None] > 0, x_bm, 0.0), carry))
-        return jnp.concatenate(states_bsm, axis=-1), tuple(last)
+            first = cell.initialize_carry(jax.random.key(0), (real_sb.shape[1], 1))
+            carry, state_sbm = run_cell(self.rnn, cell, input_sbi, real_sb, first, backwards=backwards)
+            states_sbm.append(state_sbm)
+            last.append(carry)
+        return jnp.concatenate(states_sbm, axis=-1), tuple(last)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from model.cells import CELLS, hidden
+from model.cells import CELLS
+from model.recurrence import hidden
 
 SQUARINGS = 24
 GATES = {"gru": ("r", "z"), "lstm": ("i", "f", "o"), "tanh": ()}

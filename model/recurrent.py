@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from model.attention import Attention, KeyValue, Place, padding_mask
-from model.cells import CELLS, INITIALS, Carry, Layer, hidden, make_cell
+from model.cells import CELLS, INITIALS, Layer, make_cell, run_cell
 from model.contract import EncoderDecoder
 from model.products import dense_product
+from model.recurrence import Carry, Rows, hidden
 
 # How the decoder comes to know the source; g is the state of its top layer, c the context, h~ what is projected to the
 # vocabulary.
@@ -93,9 +94,12 @@ class Recurrent(EncoderDecoder):
     def setup(self) -> None:
         """Embeddings, layers, attention, output projection."""
         directions = 2 if self.bidirectional else 1
-        cell = (self.rnn, self.d_model, self.initial, self.dtype)
-        self.encoder = [Layer(tuple(make_cell(*cell) for _ in range(directions))) for i in range(self.num_layers)]
-        self.decoder_cells = [make_cell(*cell) for _ in range(self.num_layers)]
+        cells = [
+            [make_cell(self.rnn, self.d_model, self.initial, self.dtype) for _ in range(count)]
+            for count in (directions,) * self.num_layers + (self.num_layers,)
+        ]
+        *encoder_cells, self.decoder_cells = cells
+        self.encoder = [Layer(self.rnn, tuple(of_layer)) for of_layer in encoder_cells]
         dense = {"features": self.d_model, "dtype": self.dtype, "dot_general": dense_product}
         if self.bridge == "learned":
             parts = 2 if self.rnn == "lstm" else 1
@@ -108,27 +112,36 @@ class Recurrent(EncoderDecoder):
         self._make_embeddings(self._normal_embeddings if scaled else INITIALS[self.initial]["kernel_init"])
         self.embedding_scale = math.sqrt(self.d_model) if scaled else 1.0
 
-    def _embed(self, embedding_nm: jax.Array, token_bt: jax.Array) -> jax.Array:
+    def _tokens(self, embedding_nm: jax.Array, token_tb: jax.Array) -> Rows:
         """NaN from its first token on for a sentence with an id outside: states before the id would not show it."""
-        outside_b1 = jnp.any((token_bt < 0) | (token_bt >= len(embedding_nm)), axis=1, keepdims=True)
-        row_btm = self._rows(embedding_nm, jnp.where(outside_b1, -1, token_bt))
-        return (row_btm * self.embedding_scale).astype(self.dtype)
+        outside_1b = jnp.any((token_tb < 0) | (token_tb >= len(embedding_nm)), axis=0, keepdims=True)
+        scaled_nm = (embedding_nm * self.embedding_scale).astype(self.dtype)
+        return Rows(scaled_nm, jnp.where(outside_1b, -1, token_tb))
 
     def embed_source(self, source_bs: jax.Array) -> jax.Array:
         """What the first layer of the encoder is given of the source, [b, s, m], without dropout."""
-        return self._embed(self.source_embedding_nm, source_bs)
+        return jnp.swapaxes(self._tokens(self.source_embedding_nm, source_bs.T).rows, 0, 1)
+
+    def _dropped(self, input_tbi: jax.Array | Rows, *, deterministic: bool) -> jax.Array | Rows:
+        """Inputs of a layer, some of their entries dropped. Rows of a table can stay such where none is."""
+        if isinstance(input_tbi, jax.Array):
+            return self.drop(input_tbi, deterministic=deterministic)
+        if (deterministic or not self.dropout) and len(input_tbi.table_ni) < input_tbi.index_tb.size:
+            return input_tbi
+        return self.drop(input_tbi.rows, deterministic=deterministic)
 
     def encode(self, source_bs: jax.Array, *, deterministic: bool) -> Encoded:
         """Source ids [b, s], padded at the end with `pad`."""
         mask_bs = source_bs != self.pad
-        length_b = jnp.sum(mask_bs, axis=1, dtype=jnp.int32)
-        state_bsw = self.embed_source(source_bs)
+        tokens = self._tokens(self.source_embedding_nm, source_bs.T)
+        states_sbw: list[jax.Array] = []
         last = []
-        for i, layer in enumerate(self.encoder):
-            out_bsw, ends = layer(self.drop(state_bsw, deterministic=deterministic), length_b)
-            state_bsw = out_bsw + state_bsw if self.residual and i else out_bsw
+        for layer in self.encoder:
+            input_sbi = self._dropped(states_sbw[-1] if states_sbw else tokens, deterministic=deterministic)
+            out_sbw, ends = layer(input_sbi, mask_bs.T)
+            states_sbw.append(out_sbw + states_sbw[-1] if self.residual and states_sbw else out_sbw)
             last.append(ends)
-        return Encoded(state_bsw, mask_bs, tuple(last))
+        return Encoded(jnp.swapaxes(states_sbw[-1], 0, 1), mask_bs, tuple(last))
 
     def start(self, encoded: Encoded, max_length: int) -> Cache:
         """A cache for any number of steps. Keys and values of the source are projected here, once."""
@@ -192,40 +205,39 @@ class Recurrent(EncoderDecoder):
         return cache._replace(carries=carries, fed_bm=out_bm if self.input_feeding else None), out_bm, from_bm
 
     def decode(self, encoded: Encoded, input_bt: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Logits [b, t, n] at once: one scan over time; attention inside it only where a step needs the one before."""
+        """Logits [b, t, n] at once: attention is inside the loop over time only where a step needs the one before."""
         cache = self.start(encoded, input_bt.shape[1])
-        embedded_btm = self._embed(self.target_embedding_nm, input_bt)
+        tokens = self._tokens(self.target_embedding_nm, input_bt.T)
         if self.input_feeding or self.decoder == "bahdanau":
-
-            def turn(module: Recurrent, cache: Cache, embedded_bm: jax.Array) -> tuple[Cache, Any]:
-                cache, *outs = module._turn(cache, embedded_bm, deterministic=deterministic)
-                return cache, outs
-
-            _, (out_btm, from_btm) = _over_time(turn)(self, cache, embedded_btm)
-            if self.is_mutable_collection("attention"):  # to be seen whole, and not step by step
-                self._attend(cache, from_btm, deterministic=deterministic)
-            return self._project_out(out_btm)
-
-        def advance(
-            module: Recurrent, carries: tuple[Carry, ...], embedded_bm: jax.Array
-        ) -> tuple[tuple[Carry, ...], jax.Array]:
-            fixed = [] if cache.fixed_bw is None else [cache.fixed_bw]
-            return module._advance(
-                carries, jnp.concatenate([embedded_bm, *fixed], axis=-1), deterministic=deterministic
-            )
-
-        _, state_btm = _over_time(advance)(self, cache.carries, embedded_btm)
+            return self._decode_in_turn(cache, jnp.swapaxes(tokens.rows, 0, 1), deterministic=deterministic)
+        real_tb = jnp.ones(tokens.index_tb.shape, bool)
+        fixed_bw = None if cache.fixed_bw is None else self.drop(cache.fixed_bw, deterministic=deterministic)
+        states_tbm: list[jax.Array] = []
+        for cell, first in zip(self.decoder_cells, cache.carries, strict=True):
+            input_tbi = self._dropped(states_tbm[-1] if states_tbm else tokens, deterministic=deterministic)
+            beside_bw = None if states_tbm else fixed_bw
+            _, out_tbm = run_cell(self.rnn, cell, input_tbi, real_tb, first, beside_bw)
+            states_tbm.append(out_tbm + states_tbm[-1] if self.residual and states_tbm else out_tbm)
+        state_btm = jnp.swapaxes(states_tbm[-1], 0, 1)
         contexts = [self._attend(cache, state_btm, deterministic=deterministic)] if self.decoder == "luong" else []
         return self._project_out(self._output(state_btm, *contexts, deterministic=deterministic))
 
+    def _decode_in_turn(self, cache: Cache, embedded_btm: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Logits [b, t, n], each step after the one before."""
+
+        def turn(module: Recurrent, cache: Cache, embedded_bm: jax.Array) -> tuple[Cache, Any]:
+            cache, *outs = module._turn(cache, embedded_bm, deterministic=deterministic)
+            return cache, outs
+
+        split_rngs = {"params": False, "dropout": True}
+        over_time = nn.scan(turn, variable_broadcast="params", split_rngs=split_rngs, in_axes=1, out_axes=1)
+        _, (out_btm, from_btm) = over_time(self, cache, embedded_btm)
+        if self.is_mutable_collection("attention"):  # to be seen whole, and not step by step
+            self._attend(cache, from_btm, deterministic=deterministic)
+        return self._project_out(out_btm)
+
     def step(self, cache: Cache, token_b: jax.Array) -> tuple[jax.Array, Cache]:
         """Logits [b, n] for what follows `token_b`, and the cache one token on."""
-        embedded_bm = self._embed(self.target_embedding_nm, token_b[:, None])[:, 0]
+        embedded_bm = self._tokens(self.target_embedding_nm, token_b[None]).rows[0]
         cache, out_bm, _ = self._turn(cache, embedded_bm, deterministic=True)
         return self._project_out(out_bm[:, None])[:, 0], cache
-
-
-def _over_time(step: Any) -> Any:
-    """`step` of a module, its state and its input [b, ...], scanned along the second axis of an input [b, t, ...]."""
-    split_rngs = {"params": False, "dropout": True}
-    return nn.scan(step, variable_broadcast="params", split_rngs=split_rngs, in_axes=1, out_axes=1)

@@ -40,19 +40,21 @@ def test_a_layer_equals_that_of_pytorch(cell, directions, record_property):
         return rng.normal(size=shape).astype(np.float32)
 
     state_bsi = normals(len(LENGTHS), LENGTHS.max(), INPUTS)
-    layer = Layer(tuple(make_cell(cell, WIDTH, "scaled", "float32") for _ in range(directions)))
-    params = layer.init(jax.random.key(0), state_bsi, jnp.asarray(LENGTHS))["params"]
+    layer = Layer(cell, tuple(make_cell(cell, WIDTH, "scaled", "float32") for _ in range(directions)))
+    real_bs = np.arange(LENGTHS.max()) < LENGTHS[:, None]
+    state_sbi = jnp.swapaxes(state_bsi, 0, 1)
+    params = layer.init(jax.random.key(0), state_sbi, real_bs.T)["params"]
     params = jax.tree.map(lambda x: np.asarray(x) + 0.1 * normals(*x.shape), params)
-    real_bs1 = (np.arange(LENGTHS.max()) < LENGTHS[:, None])[..., None]
-    share_bsw = normals(len(LENGTHS), LENGTHS.max(), directions * WIDTH) * real_bs1
+    share_bsw = normals(len(LENGTHS), LENGTHS.max(), directions * WIDTH) * real_bs[..., None]
     parts = 2 if cell == "lstm" else 1
     share_pdbm = normals(parts, directions, len(LENGTHS), WIDTH)
 
     def ours(params):
-        out_bsw, last = layer.apply({"params": params}, state_bsi, jnp.asarray(LENGTHS))
+        out_sbw, last = layer.apply({"params": params}, state_sbi, real_bs.T)
+        out_bsw = jnp.swapaxes(out_sbw, 0, 1)
         last = [carry if cell == "lstm" else (carry,) for carry in last]
         last_pdbm = jnp.stack([jnp.stack(part) for part in zip(*last, strict=True)])
-        return jnp.sum(out_bsw * share_bsw) + jnp.sum(last_pdbm * share_pdbm), (out_bsw * real_bs1, last_pdbm)
+        return jnp.sum(out_bsw * share_bsw) + jnp.sum(last_pdbm * share_pdbm), (out_bsw * real_bs[..., None], last_pdbm)
 
     (_, (out_bsw, last_pdbm)), gradient = jax.jit(jax.value_and_grad(ours, has_aux=True))(params)
 

@@ -53,6 +53,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the smallest size, once: does it work here?")
     parser.add_argument("--repeats", type=int, metavar="N", help="rounds at each size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file, one a line")
+    parser.add_argument("--arch", default="transformer", metavar="NAME", help="model of engine: transformer, recurrent")
     parser.add_argument("--data", type=Path, metavar="DIR", help="parallel text, for translation")
     parser.add_argument(
         "--python", default=str(BENCH_PYTHON), help="of the environment of other libraries (default: .venv-bench)"

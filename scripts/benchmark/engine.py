@@ -7,6 +7,10 @@ PyTorch with fused Adam, one run on all cores; `pytorch_processes`: a run a core
 `pytorch_nn_...`: the same with torch.nn.Transformer, where it can have the widths; `pytorch`: the best of these.
 `matrix`: the machine's rate on products of square matrices. The share of it is updates a second x XLA's count of
 operations of an update / that rate.
+
+--arch=recurrent: the recurrent model instead (LSTM, an encoder of two directions, attention after each step), beside
+the same on torch.nn.LSTM, in target tokens a second; there is no plain JAX loop and no share, since XLA counts what is
+in a loop over time once.
 """
 
 import os
@@ -18,63 +22,75 @@ from typing import Any
 from measurement import Row, mean, ratio, row
 from process import Contender, Measured, measure
 
-SIZES = ((64, 16), (64, 64), (64, 256), (128, 64), (256, 64))  # d_model, d_k
+from train.errors import UserError
+
+SIZES = {  # d_model, d_k
+    "transformer": ((64, 16), (64, 64), (64, 256), (128, 64), (256, 64)),
+    "recurrent": ((32, 64), (64, 64), (64, 256), (128, 64), (256, 64)),
+}
 REPEATS = 9
 SECONDS = 1.0  # a repeat; of --quick a fifth
 BATCH, SYMBOLS, LENGTH, D_V = 32, 32, 20, 64
 
 
-def pytorch(spec: dict[str, Any], cores: Sequence[int], standard: bool, python: str) -> list[Contender]:
-    """One run on all cores, and a run a core at once; `standard`: with torch.nn.Transformer."""
-    name = "pytorch_nn" if standard else "pytorch"
-    spec = {**spec, "standard": standard}
+def pytorch(spec: dict[str, Any], cores: Sequence[int], network: str, python: str) -> list[Contender]:
+    """One run on all cores, and a run a core at once; `network`: see contenders/torch_training.py."""
+    name = "pytorch_nn" if network == "nn_transformer" else "pytorch"
+    spec = {**spec, "network": network}
     together = {**spec, "cores": cores}
     alone = tuple({**spec, "cores": [core]} for core in cores)
     return [
-        Contender(f"{name}_threads", "torch_transformer", (together,), python),
-        Contender(f"{name}_processes", "torch_transformer", alone, python),
+        Contender(f"{name}_threads", "torch_training", (together,), python),
+        Contender(f"{name}_processes", "torch_training", alone, python),
     ]
 
 
-def contenders(d_model: int, d_k: int, seconds: float, bench_python: str) -> list[Contender]:
+def contenders(arch: str, d_model: int, d_k: int, seconds: float, bench_python: str) -> list[Contender]:
     """All that are measured at one size."""
     cores = sorted(os.sched_getaffinity(0))
     sizes = {"d_model": d_model, "d_k": d_k, "d_v": D_V, "d_ff": 2 * d_model}
     task = {"symbols": SYMBOLS, "min_length": LENGTH, "max_length": LENGTH}
     knobs = [f"model.{name}={value}" for name, value in sizes.items()]
     knobs += [f"task.{name}={value}" for name, value in task.items()]
-    knobs += [f"run.batch_size={BATCH}", "lanes.lr=1e-3,3e-3"]
+    knobs += [f"model.name={arch}", f"run.batch_size={BATCH}", "lanes.lr=1e-3,3e-3"]
     knobs.append("lanes.seed=" + ",".join(map(str, range(len(cores)))))
     ours: dict[str, Any] = {"knobs": knobs, "devices": 0, "seconds": seconds}
     torch: dict[str, Any] = {"symbols": SYMBOLS, "length": LENGTH, "batch": BATCH, "seconds": seconds}
     torch["sizes"] = {**sizes, "heads": 1, "layers": 1}
+    lanes = Contender("lanes", "lanes", (ours,))
+    if arch == "recurrent":
+        return [lanes, *pytorch(torch, cores, arch, bench_python)]
     return [
-        Contender("lanes", "lanes", (ours,)),
+        lanes,
         Contender("plain_jax", "plain_jax", (ours,)),
-        *pytorch(torch, cores, False, bench_python),
-        *(pytorch(torch, cores, True, bench_python) if d_k == D_V == d_model else ()),
+        *pytorch(torch, cores, arch, bench_python),
+        *(pytorch(torch, cores, "nn_transformer", bench_python) if d_k == D_V == d_model else ()),
         Contender("matrix", "matrix", ({"seconds": seconds},)),
     ]
 
 
-def rows_of(measured: Measured, d_model: int, d_k: int) -> list[Row]:
+def rows_of(measured: Measured, arch: str, d_model: int, d_k: int) -> list[Row]:
     """Rates, compile times, ratios and the share at one size."""
     sizes = {"d_model": d_model, "d_k": d_k}
     rates = {name: measured.rates(name) for name in measured.rounds}
     machine = rates.pop("matrix", None)
-    rows = [row("engine", name, "updates", "1/s", rate, sizes) for name, rate in rates.items()]
+    counted = "updates"
+    if arch == "recurrent":
+        counted, tokens = "target tokens", BATCH * (LENGTH + 1)
+        rates = {name: [tokens * rate for rate in of_rounds] for name, of_rounds in rates.items()}
+    rows = [row("engine", name, counted, "1/s", rate, sizes) for name, rate in rates.items()]
     best = max((one for one in rows if one.contender.startswith("pytorch")), key=lambda one: one.value, default=None)
     if best:
         rates["pytorch"] = rates[best.contender]
-        rows.append(row("engine", "pytorch", "updates", "1/s", rates["pytorch"], sizes))
+        rows.append(row("engine", "pytorch", counted, "1/s", rates["pytorch"], sizes))
     ours = rates.get("lanes")
     if ours:
         for other in ("plain_jax", "pytorch"):
             if other in rates:
-                rows.append(ratio("engine", f"lanes/{other}", "updates", ours, rates[other], sizes))
-        flops = measured.ready["lanes"][0]["facts"]["flops"]
-        rows.append(row("engine", "lanes", "operations of an update", "", [flops], sizes))
+                rows.append(ratio("engine", f"lanes/{other}", counted, ours, rates[other], sizes))
         if machine:
+            flops = measured.ready["lanes"][0]["facts"]["flops"]
+            rows.append(row("engine", "lanes", "operations of an update", "", [flops], sizes))
             share = [rate * flops / most for rate, most in zip(ours, machine, strict=True)]
             rows.append(row("engine", "lanes", "share of the matrix rate", "", share, sizes))
     if machine:
@@ -98,9 +114,11 @@ def averages(rows: list[Row]) -> list[Row]:
 def rows(options: Namespace) -> list[Row]:
     """Measure every size; with --quick the first, once."""
     out: list[Row] = []
-    for d_model, d_k in SIZES[: 1 if options.quick else None]:
+    if options.arch not in SIZES:
+        raise UserError(f"--arch={options.arch}: must be one of {', '.join(SIZES)}")
+    for d_model, d_k in SIZES[options.arch][: 1 if options.quick else None]:
         print(f"d_model {d_model}, d_k {d_k}", file=sys.stderr, flush=True)
         seconds, repeats = (SECONDS / 5, 1) if options.quick else (SECONDS, REPEATS)
-        measured = measure(contenders(d_model, d_k, seconds, options.python), options.repeats or repeats)
-        out += rows_of(measured, d_model, d_k)
+        measured = measure(contenders(options.arch, d_model, d_k, seconds, options.python), options.repeats or repeats)
+        out += rows_of(measured, options.arch, d_model, d_k)
     return out + averages(out)

@@ -20,14 +20,14 @@ def positions(length: int, d_model: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention with free d_k and d_v; projections have no bias."""
+    """Multi-head attention with free d_k and d_v; projections have no bias. What is attended to is d_source wide."""
 
-    def __init__(self, heads: int, d_model: int, d_k: int, d_v: int):
+    def __init__(self, heads: int, d_model: int, d_k: int, d_v: int, d_source: int):
         super().__init__()
         self.heads = heads
         self.query = nn.Linear(d_model, heads * d_k, bias=False)
-        self.key = nn.Linear(d_model, heads * d_k, bias=False)
-        self.value = nn.Linear(d_model, heads * d_v, bias=False)
+        self.key = nn.Linear(d_source, heads * d_k, bias=False)
+        self.value = nn.Linear(d_source, heads * d_v, bias=False)
         self.out = nn.Linear(heads * d_v, d_model, bias=False)
 
     def forward(self, state_bqm: Tensor, state_bkm: Tensor, mask_bhqk: Tensor | None) -> Tensor:
@@ -48,7 +48,7 @@ class Layer(nn.Module):
     def __init__(self, sizes: dict[str, int], source: bool):
         super().__init__()
         width = sizes["d_model"]
-        attention = (sizes["heads"], width, sizes["d_k"], sizes["d_v"])
+        attention = (sizes["heads"], width, sizes["d_k"], sizes["d_v"], width)
         self.own, self.norms = Attention(*attention), nn.ModuleList(nn.LayerNorm(width) for _ in range(2 + source))
         self.source = Attention(*attention) if source else None
         self.feed_forward = nn.Sequential(nn.Linear(width, sizes["d_ff"]), nn.ReLU(), nn.Linear(sizes["d_ff"], width))

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 from contenders.torch_model import PAD, Model
+from contenders.torch_recurrent import Recurrent
 from serve import Prepared, calls_for, seconds_of
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 BOS, EOS, FIRST_SYMBOL = 1, 2, 4
@@ -22,15 +23,23 @@ def copy_batch(random: np.random.Generator, batch: int, symbols: int, length: in
     return torch.from_numpy(target), torch.from_numpy(shifted), torch.from_numpy(target)
 
 
+def make_network(spec: dict[str, Any]) -> nn.Module:
+    """What spec["network"] names: "transformer", that of torch.nn as "nn_transformer", "recurrent"."""
+    vocabulary = FIRST_SYMBOL + spec["symbols"]
+    if spec["network"] == "recurrent":
+        return Recurrent(spec["sizes"], vocabulary)
+    return Model(spec["sizes"], vocabulary, spec["length"] + 1, standard=spec["network"] == "nn_transformer")
+
+
 def prepare(spec: dict[str, Any]) -> Prepared:
     """A repeat is as many updates as last about spec["seconds"].
 
     spec: "cores", a thread on each; "symbols", "length", "batch"; "sizes": d_model, heads, d_k, d_v, d_ff, layers;
-    "standard": whether to use torch.nn.Transformer.
+    "network": see `make_network`.
     """
     torch.set_num_threads(len(spec["cores"]))
     started = time.perf_counter()
-    network = Model(spec["sizes"], FIRST_SYMBOL + spec["symbols"], spec["length"] + 1, standard=spec["standard"])
+    network = make_network(spec)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
     random = np.random.default_rng(0)
     batches = [copy_batch(random, spec["batch"], spec["symbols"], spec["length"]) for _ in range(BATCHES)]
