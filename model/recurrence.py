@@ -133,15 +133,8 @@ def over_time(
     return _loop(rnn, backwards, state_mg, real_tb, first, z_tbg, s_tbg)
 
 
-def _forward(
-    rnn: str,
-    backwards: bool,
-    state_mg: jax.Array,
-    state_bias_g: jax.Array,
-    real_tb: jax.Array,
-    first: Carry,
-    z_tbg: jax.Array,
-) -> tuple[Any, tuple]:
+def _forward(rnn: str, backwards: bool, state_mg: jax.Array, state_bias_g: jax.Array, *rest: Any) -> tuple[Any, tuple]:
+    real_tb, first, z_tbg = rest
     s_tbg = jnp.broadcast_to(state_bias_g, z_tbg.shape)
     out, derivative = jax.vjp(partial(_loop, rnn, backwards, state_mg, real_tb), first, z_tbg, s_tbg)
     return out, (derivative, hidden(first), out[1])
