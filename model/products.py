@@ -14,11 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# The operands of an einsum, made before and not inside the loop that multiplies.
-_made = jax.lax.optimization_barrier
+# Operands that are to be made before, and not inside, each of the loops that use them.
+made = jax.lax.optimization_barrier
 
 
-def _einsum(axes: str, *operands: jax.Array) -> jax.Array:
+def einsum(axes: str, *operands: jax.Array) -> jax.Array:
+    """`jnp.einsum`, float32 whatever the operands are."""
     return jnp.einsum(axes, *operands, preferred_element_type=jnp.float32)
 
 
@@ -28,7 +29,7 @@ def project(state_bti: jax.Array, kernels_io: Sequence[jax.Array]) -> list[jax.A
 
     Together, because their gradients share the turned state.
     """
-    return [_einsum("bti,io->bto", state_bti, kernel_io) for kernel_io in kernels_io]
+    return [einsum("bti,io->bto", state_bti, kernel_io) for kernel_io in kernels_io]
 
 
 def _project_forward(state_bti: jax.Array, kernels_io: Sequence[jax.Array]) -> tuple[list[jax.Array], tuple]:
@@ -38,10 +39,10 @@ def _project_forward(state_bti: jax.Array, kernels_io: Sequence[jax.Array]) -> t
 def _project_backward(saved: tuple, grads_bto: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
     state_bti, kernels_io = saved
     # With the gradients, so that the state is not turned, and kept, as early as in the forward pass.
-    state_bti, grads_bto = _made((state_bti, [grad_bto.astype(state_bti.dtype) for grad_bto in grads_bto]))
+    state_bti, grads_bto = made((state_bti, [grad_bto.astype(state_bti.dtype) for grad_bto in grads_bto]))
     pairs = zip(grads_bto, kernels_io, strict=True)
-    grad_bti = sum(_einsum("bto,io->bti", grad_bto, kernel_io) for grad_bto, kernel_io in pairs)
-    grads_io = [_einsum("bti,bto->io", state_bti, grad_bto) for grad_bto in grads_bto]
+    grad_bti = sum(einsum("bto,io->bti", grad_bto, kernel_io) for grad_bto, kernel_io in pairs)
+    grads_io = [einsum("bti,bto->io", state_bti, grad_bto) for grad_bto in grads_bto]
     return (
         jnp.asarray(grad_bti, state_bti.dtype),
         [grad_io.astype(kernel_io.dtype) for grad_io, kernel_io in zip(grads_io, kernels_io, strict=True)],
@@ -78,12 +79,12 @@ def _by_head(x_bthd: jax.Array) -> jax.Array:
 
 def _turned(x_iqk: jax.Array) -> jax.Array:
     """[i, q, k] -> [i, k, q], in memory too."""
-    return _made(jnp.swapaxes(x_iqk, 1, 2))
+    return made(jnp.swapaxes(x_iqk, 1, 2))
 
 
 @jax.custom_vjp
 def _inner_by_head(query_iqd: jax.Array, key_ikd: jax.Array) -> jax.Array:
-    return _einsum("iqd,ikd->iqk", query_iqd, key_ikd)
+    return einsum("iqd,ikd->iqk", query_iqd, key_ikd)
 
 
 def _inner_forward(query_iqd: jax.Array, key_ikd: jax.Array) -> tuple[jax.Array, tuple]:
@@ -92,9 +93,9 @@ def _inner_forward(query_iqd: jax.Array, key_ikd: jax.Array) -> tuple[jax.Array,
 
 def _inner_backward(saved: tuple, grad_iqk: jax.Array) -> tuple[jax.Array, jax.Array]:
     query_iqd, key_ikd = saved
-    grad_iqk = _made(grad_iqk)
-    grad_iqd = _einsum("iqk,ikd->iqd", grad_iqk, key_ikd)
-    grad_ikd = _einsum("ikq,iqd->ikd", _turned(grad_iqk), query_iqd)
+    grad_iqk = made(grad_iqk)
+    grad_iqd = einsum("iqk,ikd->iqd", grad_iqk, key_ikd)
+    grad_ikd = einsum("ikq,iqd->ikd", _turned(grad_iqk), query_iqd)
     return grad_iqd.astype(query_iqd.dtype), grad_ikd.astype(key_ikd.dtype)
 
 
@@ -109,7 +110,7 @@ def inner(query_bqhd: jax.Array, key_bkhd: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _mix_by_head(weight_iqk: jax.Array, value_ikv: jax.Array) -> jax.Array:
-    return _einsum("iqk,ikv->iqv", weight_iqk, value_ikv)
+    return einsum("iqk,ikv->iqv", weight_iqk, value_ikv)
 
 
 def _mix_forward(weight_iqk: jax.Array, value_ikv: jax.Array) -> tuple[jax.Array, tuple]:
@@ -118,8 +119,8 @@ def _mix_forward(weight_iqk: jax.Array, value_ikv: jax.Array) -> tuple[jax.Array
 
 def _mix_backward(saved: tuple, grad_iqv: jax.Array) -> tuple[jax.Array, jax.Array]:
     weight_iqk, value_ikv = saved
-    grad_iqk = _einsum("iqv,ikv->iqk", grad_iqv, value_ikv)
-    grad_ikv = _einsum("ikq,iqv->ikv", _turned(weight_iqk), grad_iqv)
+    grad_iqk = einsum("iqv,ikv->iqk", grad_iqv, value_ikv)
+    grad_ikv = einsum("ikq,iqv->ikv", _turned(weight_iqk), grad_iqv)
     return grad_iqk.astype(weight_iqk.dtype), grad_ikv.astype(value_ikv.dtype)
 
 
