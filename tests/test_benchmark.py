@@ -119,7 +119,10 @@ def measured(rates: dict[str, list[float]]) -> Any:
 def test_engine_compares_with_the_better_pytorch_and_with_the_machine():
     rates = {"lanes": [8.0, 8.0], "plain_jax": [2.0, 4.0], "matrix": [160.0, 160.0]}
     rates |= {"pytorch_threads": [1.0, 1.0], "pytorch_processes": [4.0, 4.0]}
-    found = {(one.contender, one.quantity): one.value for one in engine.rows_of(measured(rates), "transformer", 64, 16)}
+    found = {
+        (one.contender, one.quantity): one.value
+        for one in engine.rows_of(measured(rates), "transformer", {"d_model": 64, "d_k": 16})
+    }
     assert found["pytorch", "updates"] == 4.0
     assert found["lanes/pytorch", "updates"] == 2.0
     assert found["lanes/plain_jax", "updates"] == 3.0
@@ -128,7 +131,7 @@ def test_engine_compares_with_the_better_pytorch_and_with_the_machine():
 
 def test_engine_counts_target_tokens_of_the_recurrent_model():
     rates = {"lanes": [8.0, 8.0], "pytorch_threads": [1.0, 1.0], "pytorch_processes": [4.0, 4.0]}
-    rows = engine.rows_of(measured(rates), "recurrent", 64, 16)
+    rows = engine.rows_of(measured(rates), "recurrent", {"d_model": 64, "d_k": 16, "feeding": 0})
     found = {(one.contender, one.quantity): one.value for one in rows}
     assert found["lanes", "target tokens"] == 8.0 * 32 * 21
     assert found["lanes/pytorch", "target tokens"] == 2.0
@@ -138,7 +141,7 @@ def test_engine_counts_target_tokens_of_the_recurrent_model():
 @pytest.mark.parametrize("lost", ["lanes", "plain_jax", "matrix", "pytorch_threads"])
 def test_engine_goes_on_without_a_contender(lost):
     names = {"lanes", "plain_jax", "matrix", "pytorch_threads"} - {lost}
-    rows = engine.rows_of(measured({name: [1.0] for name in names}), "transformer", 64, 16)
+    rows = engine.rows_of(measured({name: [1.0] for name in names}), "transformer", {"d_model": 64, "d_k": 16})
     assert rows
     assert not any(lost in (part for part in one.contender.split("/")) for one in rows)
     engine.averages(rows)
@@ -204,11 +207,11 @@ def test_the_plain_model_is_the_same_function():
 
 
 def test_engine_gives_all_contenders_the_same_sizes():
-    ours, plain, threads, processes, _ = engine.contenders("transformer", 128, 64, 1.0, "python")
+    ours, plain, threads, processes, _ = engine.contenders("transformer", {"d_model": 128, "d_k": 64}, 1.0, "python")
     assert ours.specs == plain.specs
     assert {"model.d_model=128", "model.d_k=64", "model.d_v=64", "model.d_ff=256"} <= set(ours.specs[0]["knobs"])
     assert len(processes.specs) == len(os.sched_getaffinity(0)) == len(threads.specs[0]["cores"])
-    assert [one.name for one in engine.contenders("transformer", 64, 64, 1.0, "python")][2:6] == [
+    assert [one.name for one in engine.contenders("transformer", {"d_model": 64, "d_k": 64}, 1.0, "python")][2:6] == [
         "pytorch_threads",
         "pytorch_processes",
         "pytorch_nn_threads",
@@ -218,12 +221,15 @@ def test_engine_gives_all_contenders_the_same_sizes():
         assert spec["sizes"] == {"d_model": 128, "d_k": 64, "d_v": 64, "d_ff": 256, "heads": 1, "layers": 1}
 
 
-def test_engine_trains_the_recurrent_model_that_pytorch_has():
-    ours, threads, processes = engine.contenders("recurrent", 32, 64, 1.0, "python")
-    assert {"model.name=recurrent", "model.d_model=32", "model.d_k=64"} <= set(ours.specs[0]["knobs"])
+@pytest.mark.parametrize("feeding", [0, 1])
+def test_engine_trains_the_recurrent_model_that_pytorch_has(feeding):
+    size = {"d_model": 32, "d_k": 64, "feeding": feeding}
+    ours, threads, processes = engine.contenders("recurrent", size, 1.0, "python")
+    knobs = {"model.name=recurrent", "model.d_model=32", "model.d_k=64", f"model.input_feeding={bool(feeding)}"}
+    assert knobs <= set(ours.specs[0]["knobs"])
     for spec in (*threads.specs, *processes.specs):
         assert spec["network"] == "recurrent"
-        assert spec["sizes"] == {"d_model": 32, "d_k": 64, "d_v": 64, "d_ff": 64, "heads": 1, "layers": 1}
+        assert spec["sizes"] == {**size, "d_v": 64, "d_ff": 64, "heads": 1, "layers": 1}
 
 
 # The command line
@@ -237,7 +243,7 @@ def test_an_unknown_architecture_is_one_line():
 def test_an_unknown_section_is_one_line():
     done = command("engin")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: there is no section 'engin'; choose from diagnosis, engine, scores, startup")
+    assert done.stderr.startswith("error: there is no section 'engin'; choose from diagnosis, engine, length, scores")
     assert done.stderr.count("\n") == 1
 
 
@@ -249,7 +255,7 @@ def test_no_repeats_are_refused():
 def test_help_explains_the_sections():
     done = command("--help")
     assert done.returncode == 0
-    for section in ("diagnosis", "engine", "scores", "startup"):
+    for section in ("diagnosis", "engine", "length", "scores", "startup"):
         assert f"\n{section}\n  " in done.stdout
 
 

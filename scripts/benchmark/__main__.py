@@ -28,7 +28,7 @@ def _rows(section: str, options: argparse.Namespace) -> list[Row]:
 
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-    name: partial(_rows, name) for name in ("diagnosis", "engine", "scores", "startup", "translation")
+    name: partial(_rows, name) for name in ("diagnosis", "engine", "length", "scores", "startup", "translation")
 }
 
 

@@ -9,8 +9,9 @@ PyTorch with fused Adam, one run on all cores; `pytorch_processes`: a run a core
 operations of an update / that rate.
 
 --arch=recurrent: the recurrent model instead (LSTM, an encoder of two directions, attention after each step), beside
-the same on torch.nn.LSTM, in target tokens a second; there is no plain JAX loop and no share, since XLA counts what is
-in a loop over time once.
+the same on torch.nn.LSTM, in target tokens a second; `feeding` 1 is with input feeding (model.input_feeding), where
+PyTorch's decoder is a loop over torch.nn.LSTMCell. There is no plain JAX loop and no share, since XLA counts what is in
+a loop over time once.
 """
 
 import os
@@ -24,9 +25,10 @@ from process import Contender, Measured, measure
 
 from train.errors import UserError
 
-SIZES = {  # d_model, d_k
-    "transformer": ((64, 16), (64, 64), (64, 256), (128, 64), (256, 64)),
-    "recurrent": ((32, 64), (64, 64), (64, 256), (128, 64), (256, 64)),
+_RECURRENT = ((32, 64), (64, 64), (64, 256), (128, 64), (256, 64))
+SIZES: dict[str, list[dict[str, int]]] = {
+    "transformer": [{"d_model": m, "d_k": k} for m, k in ((64, 16), (64, 64), (64, 256), (128, 64), (256, 64))],
+    "recurrent": [{"d_model": m, "d_k": k, "feeding": feeding} for feeding in (0, 1) for m, k in _RECURRENT],
 }
 REPEATS = 9
 SECONDS = 1.0  # a repeat; of --quick a fifth
@@ -45,18 +47,20 @@ def pytorch(spec: dict[str, Any], cores: Sequence[int], network: str, python: st
     ]
 
 
-def contenders(arch: str, d_model: int, d_k: int, seconds: float, bench_python: str) -> list[Contender]:
-    """All that are measured at one size."""
+def contenders(arch: str, size: dict[str, int], seconds: float, bench_python: str) -> list[Contender]:
+    """All that are measured at one size, of SIZES."""
     cores = sorted(os.sched_getaffinity(0))
+    d_model, d_k = size["d_model"], size["d_k"]
     sizes = {"d_model": d_model, "d_k": d_k, "d_v": D_V, "d_ff": 2 * d_model}
     task = {"symbols": SYMBOLS, "min_length": LENGTH, "max_length": LENGTH}
     knobs = [f"model.{name}={value}" for name, value in sizes.items()]
     knobs += [f"task.{name}={value}" for name, value in task.items()]
     knobs += [f"model.name={arch}", f"run.batch_size={BATCH}", "lanes.lr=1e-3,3e-3"]
+    knobs.append(f"model.input_feeding={bool(size.get('feeding'))}")
     knobs.append("lanes.seed=" + ",".join(map(str, range(len(cores)))))
     ours: dict[str, Any] = {"knobs": knobs, "devices": 0, "seconds": seconds}
     torch: dict[str, Any] = {"symbols": SYMBOLS, "length": LENGTH, "batch": BATCH, "seconds": seconds}
-    torch["sizes"] = {**sizes, "heads": 1, "layers": 1}
+    torch["sizes"] = {**sizes, **size, "heads": 1, "layers": 1}
     lanes = Contender("lanes", "lanes", (ours,))
     if arch == "recurrent":
         return [lanes, *pytorch(torch, cores, arch, bench_python)]
@@ -69,9 +73,8 @@ def contenders(arch: str, d_model: int, d_k: int, seconds: float, bench_python: 
     ]
 
 
-def rows_of(measured: Measured, arch: str, d_model: int, d_k: int) -> list[Row]:
-    """Rates, compile times, ratios and the share at one size."""
-    sizes = {"d_model": d_model, "d_k": d_k}
+def rows_of(measured: Measured, arch: str, sizes: dict[str, int]) -> list[Row]:
+    """Rates, compile times, ratios and the share at one size, of SIZES."""
     rates = {name: measured.rates(name) for name in measured.rounds}
     machine = rates.pop("matrix", None)
     counted = "updates"
@@ -103,10 +106,15 @@ def rows_of(measured: Measured, arch: str, d_model: int, d_k: int) -> list[Row]:
 
 
 def averages(rows: list[Row]) -> list[Row]:
-    """Geometric means of the ratios, arithmetic means of the shares."""
-    means = []
-    for name in dict.fromkeys(one.contender for one in rows if one.unit == "times"):
-        means.append(mean([one for one in rows if one.contender == name and one.unit == "times"], geometric=True))
+    """Geometric means of the ratios, with and without input feeding, and arithmetic means of the shares."""
+    groups: dict[tuple[str, Any], list[Row]] = {}
+    for one in rows:
+        if one.unit == "times":
+            groups.setdefault((one.contender, one.sizes.get("feeding")), []).append(one)
+    means = [
+        mean(group, {} if feeding is None else {"feeding": feeding}, geometric=True)
+        for (_, feeding), group in groups.items()
+    ]
     shares = [one for one in rows if one.quantity.startswith("share")]
     return means + ([mean(shares)] if shares else [])
 
@@ -116,9 +124,9 @@ def rows(options: Namespace) -> list[Row]:
     out: list[Row] = []
     if options.arch not in SIZES:
         raise UserError(f"--arch={options.arch}: must be one of {', '.join(SIZES)}")
-    for d_model, d_k in SIZES[options.arch][: 1 if options.quick else None]:
-        print(f"d_model {d_model}, d_k {d_k}", file=sys.stderr, flush=True)
+    for size in SIZES[options.arch][: 1 if options.quick else None]:
+        print(", ".join(f"{name} {value}" for name, value in size.items()), file=sys.stderr, flush=True)
         seconds, repeats = (SECONDS / 5, 1) if options.quick else (SECONDS, REPEATS)
-        measured = measure(contenders(options.arch, d_model, d_k, seconds, options.python), options.repeats or repeats)
-        out += rows_of(measured, options.arch, d_model, d_k)
+        measured = measure(contenders(options.arch, size, seconds, options.python), options.repeats or repeats)
+        out += rows_of(measured, options.arch, size)
     return out + averages(out)

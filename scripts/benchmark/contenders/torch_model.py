@@ -30,16 +30,24 @@ class Attention(nn.Module):
         self.value = nn.Linear(d_source, heads * d_v, bias=False)
         self.out = nn.Linear(heads * d_v, d_model, bias=False)
 
-    def forward(self, state_bqm: Tensor, state_bkm: Tensor, mask_bhqk: Tensor | None) -> Tensor:
+    def _by_head(self, projected_btw: Tensor) -> Tensor:
+        return projected_btw.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def project_key_value(self, state_bkm: Tensor) -> tuple[Tensor, Tensor]:
+        """-> keys and values, [b, h, k, d] and [b, h, k, v]."""
+        return self._by_head(self.key(state_bkm)), self._by_head(self.value(state_bkm))
+
+    def attend(self, state_bqm: Tensor, key_value: tuple[Tensor, Tensor], mask_bhqk: Tensor | None) -> Tensor:
         """-> state_bqm. Without a mask the attention is causal; a mask is True where it may attend."""
-        query_bhqd, key_bhkd, value_bhkv = (
-            projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for projected in (self.query(state_bqm), self.key(state_bkm), self.value(state_bkm))
-        )
+        query_bhqd = self._by_head(self.query(state_bqm))
         head_bhqv = functional.scaled_dot_product_attention(
-            query_bhqd, key_bhkd, value_bhkv, attn_mask=mask_bhqk, is_causal=mask_bhqk is None
+            query_bhqd, *key_value, attn_mask=mask_bhqk, is_causal=mask_bhqk is None
         )
         return self.out(head_bhqv.transpose(1, 2).flatten(-2))
+
+    def forward(self, state_bqm: Tensor, state_bkm: Tensor, mask_bhqk: Tensor | None) -> Tensor:
+        """`attend` to the projected keys and values of a state."""
+        return self.attend(state_bqm, self.project_key_value(state_bkm), mask_bhqk)
 
 
 class Layer(nn.Module):
