@@ -258,7 +258,8 @@ def _backward(rnn: str, backwards: bool, saved: tuple, grads: Any) -> tuple:
         step, grad_last, (real_tb, grad_tbm, slopes, ratio_tbg), reverse=not backwards
     )
     grad_s_tbg = grad_z_tbg if ratio_tbg is None else grad_z_tbg * ratio_tbg
-    grad_mg = einsum("tbm,tbg->mg", *made((hidden(before), grad_s_tbg)))
+    turned_mi = made(jnp.swapaxes(hidden(before).reshape(-1, state_mg.shape[0]), 0, 1))
+    grad_mg = einsum("mi,ig->mg", turned_mi, grad_s_tbg.reshape(-1, state_mg.shape[1]))
     grad_bias_g = jnp.sum(grad_s_tbg, (0, 1), dtype=jnp.float32)
     dtype = state_mg.dtype
     return grad_mg.astype(dtype), grad_bias_g.astype(dtype), None, grad_first, grad_z_tbg

@@ -115,3 +115,25 @@ def test_nothing_is_left_to_be_measured():
     for path in [*CONFIGS, ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"\b(MEASURE|TODO|TABLE|ROW)\b|_MINUTES\b", text), path
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings of a Markdown text, as they are linked to."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_all_that_the_list_of_the_articles_points_to_is_there():
+    text = (ROOT / "docs" / "articles.md").read_text(encoding="utf-8")
+    tests = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
+    assert len(tests) > 20
+    for file, name in tests:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{name}"
+    files = re.findall(r"`((?:configs|model|scripts|train)/\w+\.py)`", text)
+    assert {"configs/bottleneck.py", "configs/recurrent_copy.py"} <= set(files)
+    for file in files:
+        assert (ROOT / file).is_file(), file
+    links = re.findall(r"\]\(([^)#]+)#([^)]+)\)", text)
+    assert links
+    for file, anchor in links:
+        assert anchor in anchors((ROOT / "docs" / file).read_text(encoding="utf-8")), f"{file}#{anchor}"

@@ -4,7 +4,7 @@ from conftest import ROOT
 
 from model.additive import CPU
 from train.cells import make_runs, make_tasks
-from train.estimate import EVALUATION_SHARE, TILED_TANHS, WHOLE_TANHS, Rates, estimate
+from train.estimate import EVALUATION_SHARE, TILED_TANHS, WHOLE_TANHS, Rates, estimate, repeated
 from train.layout import Layout, choose_layout
 from train.plan import make_plan
 
@@ -122,3 +122,25 @@ def test_parts_of_a_batch_take_as_long_and_are_whole_or_in_tiles_by_themselves()
     rates = RATES._replace(flops=float("inf"))
     tiles, whole = (seconds(rates, *settings, f"optim.accumulate={parts}") for parts in (1, 4))
     assert whole == pytest.approx(tiles * WHOLE_TANHS / TILED_TANHS)
+
+
+def test_products_of_a_loop_count_in_every_round():
+    def program(state_bm, kernel_mm, input_tbm):
+        def step(carry, x_bm):
+            def inner(carry, _):
+                return carry @ kernel_mm, None
+
+            return jax.lax.scan(inner, carry + x_bm, None, length=3)[0], None
+
+        return jax.lax.scan(step, state_bm @ kernel_mm, input_tbm)[0]
+
+    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((4, 8), (8, 8), (5, 4, 8))]
+    one = 2 * 4 * 8 * 8
+    assert repeated(jax.jit(program).trace(*shapes).jaxpr.jaxpr) == (5 * 3 - 1) * one  # the product outside counts once
+
+
+@pytest.mark.parametrize("feeding", [False, True])
+def test_a_recurrent_model_takes_longer_with_longer_sentences(feeding):
+    knobs = ("model.name=recurrent", f"model.input_feeding={feeding}", "task.min_length=19", "model.d_model=64")
+    short, long = (of(*knobs, f"task.min_length={n}", f"task.max_length={n}")[0] for n in (19, 79))
+    assert 3.5 < long.seconds / short.seconds < 8  # 4 for products with the state, 16 for those of attention

@@ -6,6 +6,8 @@ tanh, which is all that is compiled; evaluations and compilation are put on top 
 hours, not more.
 """
 
+import dataclasses
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -80,15 +82,20 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
     state = state_of(run)
     shapes = [task.shape(step) for step in range(min(cell.run.steps, SHAPES))]
     widths = np.mean(shapes, axis=0).round().astype(int)
-    sides: list[Any] = [jax.ShapeDtypeStruct((cell.run.batch_size, int(width)), jnp.int32) for width in widths]
-    batch = Batch(*sides)
-    cost = jax.jit(run.update).lower(state, batch, run.knobs(0.0, 0)).cost_analysis() or {}
+    part = cell.run.batch_size // cell.optim.accumulate
+    sides: list[Any] = [jax.ShapeDtypeStruct((part, int(width)), jnp.int32) for width in widths]
+    one_part = jax.jit(dataclasses.replace(run, optim=dataclasses.replace(run.optim, accumulate=1)).update)
+    traced = one_part.trace(state, Batch(*sides), run.knobs(0.0, 0))
+    cost = traced.lower().cost_analysis() or {}
     # The rates are those of all cores of a CPU, but of one accelerator.
     shards = 1 if layout.platform == "cpu" else layout.lane_shards * layout.data_shards
-    # XLA counts what is in a loop once: one part of the batch and, of hidden layers in tiles, one tile.
-    part = cell.run.batch_size // cell.optim.accumulate
+    # XLA counts what is in a loop once: a step of a recurrent cell and, of hidden layers in tiles, one tile.
     hidden = hidden_layers(cell.model, part, attentions(*map(int, widths)), layout.platform)
-    flops = cost.get("flops", 0.0) - HIDDEN_FLOPS * cell.model.num_layers * sum(one.tile for one in hidden)
+    flops = (
+        cost.get("flops", 0.0)
+        + repeated(traced.jaxpr.jaxpr)
+        - HIDDEN_FLOPS * cell.model.num_layers * sum(one.tile for one in hidden)
+    )
     tanhs = sum((WHOLE_TANHS if one.whole else TILED_TANHS) * one.numbers for one in hidden) * cell.model.num_layers
     update = cell.optim.accumulate * (flops / (MATRIX_SHARE * rates.flops) + tanhs / rates.transcendentals)
     return Estimate(
@@ -98,6 +105,33 @@ def estimate(cell: Cell, run: Run, task: Task, groups: Sequence[int], layout: La
         seconds=lanes * cell.run.steps * update * (1 + EVALUATION_SHARE) / shards,
         programs=frozenset((run.program, size, shape) for size in groups for shape in shapes),
     )
+
+
+def _hands_on(equation: Any) -> bool:
+    """Whether it is a loop of a fixed length with a state; what it stacks has one axis more than what a round makes."""
+    if equation.primitive.name != "scan":
+        return False
+    of_round = equation.params["jaxpr"].jaxpr.outvars
+    return any(out.aval.shape == one.aval.shape for out, one in zip(equation.outvars, of_round, strict=True))
+
+
+def repeated(jaxpr: Any, rounds: int = 1) -> float:
+    """Operations of the matrix products that loops over time make after their first step.
+
+    Such loops hand a state on; those over tiles of a hidden layer do not. rounds: how often the program itself runs.
+    """
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (inner, _), _ = equation.params["dimension_numbers"]
+            summed = math.prod(equation.invars[0].aval.shape[axis] for axis in inner)
+            total += (rounds - 1) * 2 * summed * equation.outvars[0].aval.size
+        times = rounds * equation.params["length"] if _hands_on(equation) else rounds
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            inner_jaxpr = getattr(value, "jaxpr", value)
+            if hasattr(inner_jaxpr, "eqns"):
+                total += repeated(inner_jaxpr, times)
+    return total
 
 
 def table(plan: Plan, runs: Mapping[str, Run], tasks: Mapping[str, Task], groups: Sequence[int], layout: Layout) -> str:

@@ -1,0 +1,30 @@
+"""Where attention came from: LSTM and GRU learn to copy and to reverse with each of the three scores.
+
+python -m train --config=configs/recurrent_copy.py --workdir=runs/recurrent_copy
+python scripts/table.py runs/recurrent_copy --value=sequence_accuracy --rows=rnn --only task=copy
+
+12 cells of 4 lanes; 19 minutes on 2 cores beside other work. Expect at 3e-3 as sequence accuracy on test, mean of two
+seeds: copy .985 to .989 (GRU: dot, scaled_dot), .993 (additive), .987 to .998 (LSTM); reverse .982 to .984 (GRU: dot,
+scaled_dot), .999 (additive), .996 to 1.000 (LSTM). Token accuracy is .998 and more throughout.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    """Two tasks, two cells, three scores at a d_k where all of them learn; lengths 5 to 20."""
+    config = base.get_config()
+    config.task.min_length = 5
+    config.model.name = "recurrent"
+    config.model.d_k = 16
+    config.optim.schedule = "cosine"
+    config.lanes.lr = (1e-3, 3e-3)
+    config.lanes.seed = (0, 1)
+    config.run.steps = 2000
+    config.run.eval_every = 200
+    config.cells.task.name = ("copy", "reverse")
+    config.cells.model.rnn = ("gru", "lstm")
+    config.cells.model.score = ("additive", "dot", "scaled_dot")
+    return config
