@@ -4,8 +4,8 @@ A cell adds what it makes of its input, z = W_i x + b_i, and of its state, s = W
 step before. So z of all steps is one product outside the loop, and the gradient of W_h one product after the loop.
 Derivatives of a step are spelt out: but for a product with W_h they are factors, made of all steps at once. Inputs that
 are rows of a table with fewer rows than there are steps are projected before they are looked up. An update takes half
-as long (docs/performance.md). Arrays are time-major; Flax's cells hold the parameters, and
-make single steps where a step has to wait for more than the state.
+to six tenths of the time (docs/performance.md). Arrays are time-major; Flax's cells hold the parameters, and make
+single steps where a step has to wait for more than the state.
 """
 
 from collections.abc import Callable
@@ -179,27 +179,6 @@ def _where(real_b: jax.Array, new: Carry, old: Carry) -> Carry:
     return jax.tree.map(lambda new, old: jnp.where(real_b[:, None], new, old), new, old)
 
 
-def _loop(
-    rnn: str,
-    backwards: bool,
-    state_mg: jax.Array,
-    state_bias_g: jax.Array,
-    real_tb: jax.Array,
-    first: Carry,
-    z_tbg: jax.Array,
-) -> tuple[Carry, Any]:
-    """-> the state after all steps, and of each (the state after it, what the cell keeps)."""
-
-    def step(carry: Carry, here: tuple[jax.Array, jax.Array]) -> tuple[Carry, Any]:
-        real_b, z_bg = here
-        s_bg = einsum("bm,mg->bg", hidden(carry), state_mg).astype(z_bg.dtype) + state_bias_g[None]
-        after, kept = STEPS[rnn].turn(carry, z_bg, s_bg)
-        carry = _where(real_b, after, carry)
-        return carry, (carry, kept)
-
-    return jax.lax.scan(step, first, (real_tb, z_tbg), reverse=backwards)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def over_time(
     rnn: str,
@@ -223,13 +202,20 @@ def over_time(
     Returns:
       (the state after all steps, h_tbm after each).
     """
-    last, (states, _) = _loop(rnn, backwards, state_mg, state_bias_g, real_tb, first, z_tbg)
-    return last, hidden(states)
+    return _forward(rnn, backwards, state_mg, state_bias_g, real_tb, first, z_tbg)[0]
 
 
-def _forward(rnn: str, backwards: bool, state_mg: jax.Array, state_bias_g: jax.Array, *rest: Any) -> tuple[Any, tuple]:
-    real_tb, first, _ = rest
-    last, (states, kept) = _loop(rnn, backwards, state_mg, state_bias_g, *rest)
+def _forward(rnn: str, backwards: bool, *arguments: Any) -> tuple[Any, tuple]:
+    state_mg, state_bias_g, real_tb, first, z_tbg = arguments
+
+    def step(carry: Carry, here: tuple[jax.Array, jax.Array]) -> tuple[Carry, Any]:
+        real_b, z_bg = here
+        s_bg = einsum("bm,mg->bg", hidden(carry), state_mg).astype(z_bg.dtype) + state_bias_g[None]
+        after, kept = STEPS[rnn].turn(carry, z_bg, s_bg)
+        carry = _where(real_b, after, carry)
+        return carry, (carry, kept)
+
+    last, (states, kept) = jax.lax.scan(step, first, (real_tb, z_tbg), reverse=backwards)
     return (last, hidden(states)), (state_mg, real_tb, first, states, kept)
 
 

@@ -15,12 +15,13 @@ import pytest
 from conftest import ROOT
 
 import model
+from tests import architectures
 from train.tasks import PAD
 
 BENCHMARK = ROOT / "scripts" / "benchmark"
 sys.path.insert(0, str(BENCHMARK))  # as `python scripts/benchmark` has it
-engine, measurement, process, scores, table = map(
-    importlib.import_module, ("engine", "measurement", "process", "scores", "table")
+engine, length, measurement, process, scores, table = map(
+    importlib.import_module, ("engine", "length", "measurement", "process", "scores", "table")
 )
 
 
@@ -204,6 +205,30 @@ def test_the_plain_model_is_the_same_function():
         ours.apply(params, source_bs, input_bt, deterministic=True),
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("variant", ["transformer_pre", "lstm_luong", "lstm_feeding"])
+def test_steps_that_are_timed_are_the_whole_pass(variant):
+    steps = importlib.import_module("contenders.sentences").steps
+    module, variables = architectures.make(variant)
+    logits_tbn = jax.jit(lambda *each: module.apply(*each, method=steps))(
+        variables, architectures.SOURCE, architectures.INPUT
+    )
+    expected_btn = architectures.run(module, variables)
+    np.testing.assert_allclose(jnp.swapaxes(logits_tbn, 0, 1), expected_btn, atol=1e-5)
+
+
+def test_times_against_length_are_of_a_sentence_and_of_a_token():
+    rounds = {
+        "recurrent": [[{"update": 0.32, "decoding": 0.64}]],
+        "transformer": [[{"update": 0.16, "decoding": 1.28}]],
+    }
+    rows = length.rows_of(process.Measured(rounds, {}, {}), 9, 32, 2)
+    found = {(one.contender, one.quantity): one.value for one in rows}
+    assert found["recurrent", "update, a sentence"] == pytest.approx(10.0)  # ms
+    assert found["transformer", "decoding, a token"] == pytest.approx(4000.0)  # us: nine symbols and the end
+    assert found["recurrent/transformer", "update"] == 2.0
+    assert found["recurrent/transformer", "decoding"] == 0.5
 
 
 def test_engine_gives_all_contenders_the_same_sizes():

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from model.cells import CELLS, Layer, make_cell
-from model.recurrence import Rows, hidden
+from model.recurrence import STEPS, Rows, hidden, over_time
 
 INPUTS, WIDTH, VOCABULARY = 5, 7, 9
 LENGTHS = np.array([6, 3, 1, 0])
@@ -57,6 +58,21 @@ def test_values_and_gradients_are_those_of_flax_step_by_step(rnn, looked_up):
     found, expected = (jax.jit(jax.value_and_grad(f, argnums=(0, 1)))(params, table_ni) for f in (ours, theirs))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
     assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(found[1]))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("rnn", sorted(CELLS))
+def test_gradients_are_finite_differences_by_the_first_state_too(rnn, backwards):
+    gates = len(STEPS[rnn].gates)
+    matrix, bias = 0.3 * normals(WIDTH, gates * WIDTH), normals(gates * WIDTH, seed=1)
+    z_tbg = normals(*REAL_TB.shape, gates * WIDTH, seed=2)
+    h_bm, c_bm = (normals(len(LENGTHS), WIDTH, seed=seed) for seed in (3, 4))
+    first = (c_bm, h_bm) if rnn == "lstm" else h_bm
+
+    def function(state_mg, state_bias_g, first, z_tbg):
+        return over_time(rnn, backwards, state_mg, state_bias_g, REAL_TB, first, z_tbg)
+
+    check_grads(function, (matrix, bias, first, z_tbg), order=1, modes=["rev"], atol=0.01, rtol=0.01, eps=1e-2)
 
 
 def test_a_row_of_minus_one_is_nan_and_no_other():
