@@ -20,10 +20,10 @@ def get_config() -> ConfigDict:
     config.model.name = "recurrent"
     config.model.d_k = 16
     config.optim.schedule = "cosine"
-    config.lanes.lr = (1e-3, 3e-3)
+    config.lanes.lr = (3e-3, 1e-2)
     config.lanes.seed = (0, 1)
-    config.run.steps = 2000
-    config.run.eval_every = 200
+    config.run.steps = 4000
+    config.run.eval_every = 400
     config.cells.task.name = ("copy", "reverse")
     config.cells.model.rnn = ("gru", "lstm")
     config.cells.model.score = ("additive", "dot", "scaled_dot")

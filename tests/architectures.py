@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import model
-from model.scores import SCORES, Lengths
+from model.scores import SCORES, Lengths, family
 
 FIELDS: dict[str, Any] = {
     "source_vocab": 17,
@@ -63,8 +63,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 RECURRENT = [name for name in VARIANTS if not name.startswith("transformer")]
 # One of each decoder, and of each cell.
 FEW = ["lstm_luong", "tanh_feeding", "gru_bahdanau", "lstm_none_state", "tanh_none_input"]
-# (variant, score): the Transformer with each score, a recurrent variant with its own.
-BY_SCORE = [("transformer_pre", score) for score in sorted(SCORES)]
+# (variant, score): the Transformer with each score of which the others differ in a factor and initial values only, a
+# recurrent variant with its own.
+BY_SCORE = [("transformer_pre", score) for score in sorted({family(score) for score in SCORES})]
 EACH = pytest.mark.parametrize("variant", ["transformer_pre", *RECURRENT])
 EACH_OF_FEW = pytest.mark.parametrize("variant", ["transformer_pre", *FEW])
 EACH_WITH_SCORES = pytest.mark.parametrize(("variant", "score"), [*BY_SCORE, *((name, None) for name in RECURRENT)])
