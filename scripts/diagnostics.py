@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 from train.report.inside import QUANTITIES, of_chosen
 from train.report.inside_table import steps_csv, steps_text
 from train.report.pivot import lanes_at
@@ -36,6 +36,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a rate or an attention the study does not have."""
+    check_file("--output", options.output)
     part = read_part(options.workdir, options.only)
     lanes = lane_results(part.rows)
     if not lanes:

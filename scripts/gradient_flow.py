@@ -1,7 +1,7 @@
 """Follow a gradient back through time in recurrent cells: exact Jacobians of the state, their products, the gates.
 
 python scripts/gradient_flow.py runs/recurrent                     trained cells, on sentences of valid; charts
-python scripts/gradient_flow.py runs/recurrent --cell=rnn=lstm --lane=3 --json=flow.jsonl
+python scripts/gradient_flow.py runs/recurrent --only rnn=lstm --lane=3 --json=flow.jsonl
 python scripts/gradient_flow.py --init --output=flow.html          cells as models start with them
 
 Reads checkpoints and changes nothing there. --init takes half a minute on 2 cores.
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from train.environment import use_compilation_cache
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 from train.gradient_flow import at_initialisation, distance_rows, of_study
 from train.jsonl import to_json
 from train.layout import start_backend
@@ -32,7 +32,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Follow a gradient back through time in recurrent cells.")
     parser.add_argument("workdir", type=Path, metavar="WORKDIR", nargs="?", help="the --workdir of a study")
-    parser.add_argument("--cell", help="a cell of the study (default: all whose model is recurrent)")
+    parser.add_argument(
+        "--only", action="append", default=[], help="of the recurrent cells these, as for training; repeatable"
+    )
     parser.add_argument("--lane", type=int, help="a lane of the study (default: of each cell the best on valid)")
     parser.add_argument("--sentences", type=int, default=32, help="how many (default: %(default)s)")
     parser.add_argument("--init", action="store_true", help="no study: tanh, gru and lstm as models start with them")
@@ -62,22 +64,19 @@ def check(options: argparse.Namespace) -> None:
     """Fill in defaults. Raises UserError for flags that do not fit."""
     if options.init == (options.workdir is not None):
         raise UserError("give either the workdir of a study or --init")
-    for name in INITIAL if options.workdir else ("cell", "lane"):
-        if getattr(options, name) is not None:
+    for name in INITIAL if options.workdir else ("only", "lane"):
+        given = getattr(options, name)
+        if given not in (None, []):
             needs = "--init" if options.workdir else "a workdir"
-            raise UserError(f"--{name}={getattr(options, name)}: it needs {needs}")
+            raise UserError(f"--{name}={given[0] if name == 'only' else given}: it needs {needs}")
     for name, default in INITIAL.items():
         setattr(options, name, default if getattr(options, name) is None else getattr(options, name))
     for name, (least, most) in LIMITS.items():
         if not least <= getattr(options, name) <= most:
             raise UserError(f"--{name}={getattr(options, name)}: give a whole number from {least} to {most}")
     options.input_size = sizes(options.input_size)
-    for flag in ("json", "output"):
-        path = getattr(options, flag)
-        if path is not None and not path.parent.is_dir():
-            raise UserError(f"--{flag}={path}: there is no folder {path.parent}")
-        if path is not None and path.is_dir():
-            raise UserError(f"--{flag}={path}: is a folder; name a file")
+    check_file("--json", options.json)
+    check_file("--output", options.output)
 
 
 def show(head: list[str], lines: list[list[str]]) -> None:
@@ -98,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         followed = list(at_initialisation(*drawn))
         subject = f"Cells as models start with them: width {options.d_model}, seed {options.seed}, inputs drawn"
     else:
-        followed = list(of_study(options.workdir, options.cell, options.lane, options.sentences))
+        followed = list(of_study(options.workdir, options.only, options.lane, options.sentences))
         subject = f"{options.workdir}: first layer of the encoder, forwards, on sentences of valid"
     series: dict[tuple[str, str], list[Row]] = {(one.label, one.group): list(distance_rows(one)) for one in followed}
     gates = {

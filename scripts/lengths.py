@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from train.environment import use_compilation_cache
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 from train.jsonl import to_json
 from train.layout import start_backend
 from train.lengths import length_rows
@@ -42,8 +42,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--width={options.width}: give a whole number from 1 on")
     if options.image is not None:
         check_image(options.image)
-    if options.json is not None and not options.json.parent.is_dir():
-        raise UserError(f"--json={options.json}: there is no folder {options.json.parent}")
+    check_file("--json", options.json)
     part = read_part(options.workdir, options.only)
     lanes = lane_results(part.rows)
     if not lanes:

@@ -14,7 +14,7 @@ import numpy as np
 from model import SCORES
 from train.__main__ import take_overrides
 from train.environment import use_compilation_cache
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 from train.jsonl import to_json
 from train.layout import start_backend
 from train.log import Row
@@ -107,12 +107,8 @@ def check(options: argparse.Namespace, overrides: list[str]) -> tuple[list[str],
         raise UserError(f"--d_k={options.d_k}: at most {WIDEST}, and times --keys={options.keys} at most {NUMBERS}")
     if (overrides or options.sweep) and not options.config:
         raise UserError("--config.KNOB and --sweep need a config: add --config=FILE")
-    for flag in ("json", "output"):
-        path = getattr(options, flag)
-        if path is not None and not path.parent.is_dir():
-            raise UserError(f"--{flag}={path}: there is no folder {path.parent}")
-        if path is not None and path.is_dir():
-            raise UserError(f"--{flag}={path}: is a folder; name a file")
+    check_file("--json", options.json)
+    check_file("--output", options.output)
     return list(dict.fromkeys(names)), widths
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import altair as alt
 
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 from train.report.charts import check_image, headline, save
 from train.report.inside import QUANTITIES, of_chosen
 from train.report.inside_section import development
@@ -59,13 +59,15 @@ def draw_image(part: Part, value: str | None) -> alt.TopLevelMixin:
 
 def run(options: argparse.Namespace) -> int:
     """Write what was asked for: all of it, or nothing where something is refused."""
+    check_file("--output", options.output)
+    if options.image is not None:
+        check_image(options.image)
     part = read_part(options.workdir, options.only)
     if options.image is None:
         if options.value is not None:
             raise UserError(f"--value={options.value}: it names the metric of the image; add --image=NAME.svg")
         chart = None
     else:
-        check_image(options.image)
         chart = draw_image(part, options.value)
     print(write_report(part, options.output or options.workdir / "report.html"))
     if chart is not None:

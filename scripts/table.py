@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 from train.log import Row
 from train.report.pivot import STATISTICS, VIEWS, default_layout, lanes_at, pivot
 from train.report.selection import read_part
@@ -52,6 +52,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a name the log does not have."""
+    check_file("--output", options.output)
     rows = read_part(options.workdir, options.only).rows
     lanes = lane_results(rows, options.step)
     if not lanes:

@@ -272,6 +272,12 @@ def test_an_unknown_section_is_one_line():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(("flag", "section"), [("--arch=recurrent", "engine"), ("--data=shelf", "translation")])
+def test_a_flag_of_another_section_is_refused(flag, section):
+    done = command("scores", "--quick", flag)
+    assert (done.returncode, done.stderr) == (2, f"error: {flag}: it is of the section {section}; leave it out\n")
+
+
 def test_no_repeats_are_refused():
     done = command("scores", "--repeats=0")
     assert (done.returncode, done.stderr) == (2, "error: --repeats=0: must be at least 1\n")

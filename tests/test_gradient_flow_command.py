@@ -128,7 +128,7 @@ def test_trained_cells(study, tmp_path, subprocess_environment):
 def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
     """The state at the end that the model itself has, and its derivative by the one a few tokens before."""
     name = names_of(study)[cell]
-    (one,) = of_study(study, name, 1, 13)
+    (one,) = of_study(study, [name], 1, 13)
     trained = restore(study, name, 1)
     batch = trained.task.evaluation("valid").batches[0]
     assert one.names == {"cell": name, "cell_type": cell, "lane": 1}
@@ -158,7 +158,7 @@ def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
     [
         ([], "give either the workdir of a study or --init"),
         (["STUDY", "--init"], "give either the workdir of a study or --init"),
-        (["--init", "--cell=rnn=gru"], "--cell=rnn=gru: it needs a workdir"),
+        (["--init", "--only=rnn=gru"], "--only=rnn=gru: it needs a workdir"),
         (["--init", "--lane=0"], "--lane=0: it needs a workdir"),
         (["STUDY", "--length=7"], "--length=7: it needs --init"),
         (["STUDY", "--seed=0"], "--seed=0: it needs --init"),
@@ -169,12 +169,15 @@ def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
         (["--init", "--input_size=nan"], "--input_size=nan: give numbers from 0"),
         (["--init", "--json=nowhere/x.jsonl"], "there is no folder nowhere"),
         (["--init", "--output=."], "--output=.: is a folder"),
-        (["nowhere"], "nowhere holds no study"),
-        (["STUDY", "--cell=rnn=lsmt"], "has no cell 'rnn=lsmt'; its recurrent cells: {tanh}, {gru}, {lstm}"),
+        (["nowhere"], "nowhere/config.json: no such file"),
+        (["STUDY", "--only=rnn=lsmt"], "--only=rnn=lsmt: the study has no such cell"),
         (["STUDY", "--lane=2"], "has no lane 2; it has 0 to 1"),
         (["UNTRAINED"], "has no checkpoint of lane 0 yet"),
-        (["TRANSFORMERS"], "has no recurrent cell: train with --config.model.name=recurrent"),
-        (["MIXED", "--cell={gru}"], "is no recurrent model; recurrent are {tanh}, {lstm}"),
+        (
+            ["TRANSFORMERS"],
+            "has no recurrent cell among {tanh}, {gru}, {lstm}: train with --config.model.name=recurrent",
+        ),
+        (["MIXED", "--only={gru}"], "has no recurrent cell among {gru}: train with"),
     ],
 )
 def test_refusals_are_one_line_and_nothing_is_written(flags, said, study, tmp_path, capsys):

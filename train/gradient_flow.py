@@ -13,9 +13,10 @@ from model.diagnostics import QUANTILES
 from model.gradient_flow import Flow, flow, rescaled, sigma_max
 from train.diagnose import fixed_batch
 from train.errors import UserError
-from train.log import Row, read_rows
+from train.log import Row
 from train.plan import Cell
-from train.record import find, read
+from train.record import find
+from train.report.selection import Part, read_part
 from train.report.statistics import LOWER_IS_BETTER, lane_results
 from train.restore import restore
 from train.tasks import PAD
@@ -72,22 +73,16 @@ def at_initialisation(width: int, length: int, sentences: int, seed: int, sizes:
                 )
 
 
-def _recurrent_cells(workdir: Path, wanted: str | None) -> list[str]:
-    """Names of the cells of a study whose model is recurrent. Raises UserError where there is none, or another."""
-    record = read(workdir)
-    if record is None:
-        raise UserError(f"{workdir} holds no study (it has no config.json)")
-    models = {entry["cell"]: entry["settings"].get("model", {}).get("name") for entry in record["cells"]}
-    names = [name for name, model in models.items() if model == RECURRENT]
+def _recurrent_cells(part: Part) -> list[str]:
+    """Names of the cells whose model is recurrent. Raises UserError where there is none."""
+    entries = part.record["cells"]
+    names = [entry["cell"] for entry in entries if entry["settings"].get("model", {}).get("name") == RECURRENT]
     if not names:
-        raise UserError(f"{workdir} has no recurrent cell: train with --config.model.name={RECURRENT}")
-    if wanted is None:
-        return names
-    if wanted not in models:
-        raise UserError(f"{workdir} has no cell {wanted!r}; its recurrent cells: {', '.join(names)}")
-    if wanted not in names:
-        raise UserError(f"cell {wanted} of {workdir} is no recurrent model; recurrent are {', '.join(names)}")
-    return [wanted]
+        looked_at = ", ".join(entry["cell"] for entry in entries)
+        raise UserError(
+            f"{part.workdir} has no recurrent cell among {looked_at}: train with --config.model.name={RECURRENT}"
+        )
+    return names
 
 
 def _best_lane(rows: Sequence[Row], cell: Cell) -> int:
@@ -98,17 +93,18 @@ def _best_lane(rows: Sequence[Row], cell: Cell) -> int:
     return min(((sign * value, lane) for value, lane in values if value is not None), default=(0.0, 0))[1]
 
 
-def of_study(workdir: Path, cell: str | None, lane: int | None, sentences: int) -> Iterator[Followed]:
+def of_study(workdir: Path, only: Sequence[str], lane: int | None, sentences: int) -> Iterator[Followed]:
     """The cell that reads forwards in the first layer of the encoder, on the first sentences of valid.
 
-    cell: of the study; None: all whose model is recurrent. lane: None: of each cell the best on valid.
+    only: which of the recurrent cells of the study, as in training; empty: all. lane: None: of each cell the best on
+    valid.
 
     Raises:
       UserError: no such study, cell or lane; no checkpoint yet.
     """
-    names, rows = _recurrent_cells(workdir, cell), read_rows(workdir)
-    for name in names:
-        number = _best_lane(rows, find(workdir, name, 0).cell) if lane is None else lane
+    part = read_part(workdir, only)
+    for name in _recurrent_cells(part):
+        number = _best_lane(part.rows, find(workdir, name, 0).cell) if lane is None else lane
         trained = restore(workdir, name, number)
         source_bs = fixed_batch(trained.task.evaluation("valid"), sentences).source_bs
         length_b = (source_bs != PAD).sum(axis=1)

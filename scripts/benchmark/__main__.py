@@ -16,7 +16,7 @@ from pathlib import Path
 from measurement import Row
 from table import heading, to_json, to_text
 
-from train.errors import UserError, exit_status
+from train.errors import UserError, check_file, exit_status
 
 HERE = Path(__file__).resolve().parent
 BENCH_PYTHON = HERE.parents[1] / ".venv-bench" / "bin" / "python"
@@ -53,7 +53,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the smallest size, once: does it work here?")
     parser.add_argument("--repeats", type=int, metavar="N", help="rounds at each size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file, one a line")
-    parser.add_argument("--arch", default="transformer", metavar="NAME", help="model of engine: transformer, recurrent")
+    parser.add_argument("--arch", metavar="NAME", help="model of engine: transformer (default), recurrent")
     parser.add_argument("--data", type=Path, metavar="DIR", help="parallel text, for translation")
     parser.add_argument(
         "--python", default=str(BENCH_PYTHON), help="of the environment of other libraries (default: .venv-bench)"
@@ -67,6 +67,11 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"there is no section {options.section!r}; choose from {', '.join(SECTIONS)}")
     if options.repeats is not None and options.repeats < 1:
         raise UserError(f"--repeats={options.repeats}: must be at least 1")
+    for flag, section in (("arch", "engine"), ("data", "translation")):
+        given = getattr(options, flag)
+        if given is not None and options.section != section:
+            raise UserError(f"--{flag}={given}: it is of the section {section}; leave it out")
+    check_file("--json", options.json)
     if options.json is not None:
         options.json.write_text("", encoding="utf-8")  # refused now rather than after an hour
     rows = SECTIONS[options.section](options)

@@ -122,11 +122,12 @@ def averages(rows: list[Row]) -> list[Row]:
 def rows(options: Namespace) -> list[Row]:
     """Measure every size; with --quick the first, once."""
     out: list[Row] = []
-    if options.arch not in SIZES:
-        raise UserError(f"--arch={options.arch}: must be one of {', '.join(SIZES)}")
-    for size in SIZES[options.arch][: 1 if options.quick else None]:
+    arch = options.arch or "transformer"
+    if arch not in SIZES:
+        raise UserError(f"--arch={arch}: must be one of {', '.join(SIZES)}")
+    for size in SIZES[arch][: 1 if options.quick else None]:
         print(", ".join(f"{name} {value}" for name, value in size.items()), file=sys.stderr, flush=True)
         seconds, repeats = (SECONDS / 5, 1) if options.quick else (SECONDS, REPEATS)
-        measured = measure(contenders(options.arch, size, seconds, options.python), options.repeats or repeats)
-        out += rows_of(measured, options.arch, size)
+        measured = measure(contenders(arch, size, seconds, options.python), options.repeats or repeats)
+        out += rows_of(measured, arch, size)
     return out + averages(out)

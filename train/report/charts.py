@@ -14,7 +14,7 @@ from typing import Any
 
 import altair as alt
 
-from train.errors import UserError
+from train.errors import UserError, check_file
 from train.report.axes import apart, is_number, moved, scale_of, title_lines, value_ends
 from train.report.gaps import gaps
 from train.report.pivot import default_layout
@@ -297,11 +297,10 @@ def fixed_rates(lanes: Sequence[LaneResult], value: str, split: str) -> alt.TopL
 
 
 def check_image(path: Path) -> None:
-    """Raises UserError for a path that `save` cannot write to: another ending than .svg or .png, or no such folder."""
+    """Raises UserError for a path that `save` cannot write to: another ending than .svg or .png, no such folder."""
     if path.suffix not in (".svg", ".png"):
         raise UserError(f"--image={path}: the name must end in .svg or .png")
-    if not path.parent.is_dir():
-        raise UserError(f"--image={path}: there is no folder {path.parent}")
+    check_file("--image", path)
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
