@@ -51,7 +51,7 @@ def get_config() -> ConfigDict:
     config.model.rnn = "lstm"  # an entry of CELLS in model/cells.py: "lstm", "gru", "tanh"
     config.model.bidirectional = True  # encoder layers of two directions, side by side (Schuster & Paliwal 1997)
     config.model.decoder = "luong"  # attends after a step ("luong") or before it ("bahdanau"); "none_state" and
-    # "none_input" have no attention: the encoder's last state starts the decoder, or enters each of its steps
+    # "none_input" have no attention: the encoder's last state starts the decoder, or also enters each step
     config.model.input_feeding = False  # the output of a step is an input of the next (Luong et al. 2015, section 3.3)
     config.model.bridge = "learned"  # what the decoder starts from: "zero"s, the encoder's "last" state, "learned"
     config.model.residual = False  # from the second layer on, a layer's input is added to its output

@@ -30,8 +30,9 @@ RememberingLSTMCell = nn.map_variables(
     nn.OptimizedLSTMCell, "params", trans_in_fn=lambda variables: variables, trans_out_fn=_remembering, init=True
 )
 
-# tanh: Elman 1990. gru: Cho et al. 2014. lstm: Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000,
-# whose bias starts at 1 (Jozefowicz et al. 2015).
+# tanh: Elman 1990. gru: Cho et al. 2014, but with the reset after the product with the state, as cuDNN and PyTorch have
+# it. lstm: Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000, whose bias starts at 1 (Jozefowicz
+# et al. 2015).
 CELLS: dict[str, Callable[..., nn.RNNCellBase]] = {
     "gru": nn.GRUCell,
     "lstm": RememberingLSTMCell,

@@ -15,13 +15,13 @@ from model.contract import EncoderDecoder
 from model.products import dense_product
 from model.recurrence import Carry, Rows, hidden
 
-# How the decoder comes to know the source; g is the state of its top layer, c the context, h~ what is projected to the
-# vocabulary.
+# How the decoder comes to know the source; g is the state h of its top layer (luong: with the layer's input where it is
+# added), c the context, of projected states as in the Transformer, h~ what is projected to the vocabulary.
 DECODERS = {
     "luong": "c_t is attended to from g_t, h~_t = tanh(W [g_t; c_t]) (Luong et al. 2015, equation 5)",
-    "bahdanau": "c_t is attended to from g_(t-1) and enters g_t (Bahdanau et al. 2014, A.1.2); h~_t as with luong",
+    "bahdanau": "c_t is attended to from g_(t-1) and enters g_t (Bahdanau et al. 2014, A.2.2); h~_t as with luong",
     "none_state": "no attention: from the state that the decoder starts with (Sutskever et al. 2014)",
-    "none_input": "no attention: the encoder's last state enters each step (Cho et al. 2014)",
+    "none_input": "no attention: likewise, and the encoder's last state enters each step (Cho et al. 2014)",
 }
 ATTENDING = ("luong", "bahdanau")
 
@@ -29,7 +29,8 @@ ATTENDING = ("luong", "bahdanau")
 BRIDGES = {
     "zero": "zeros",
     "last": "the last state of the encoder's layer beside it, that of the direction forwards",
-    "learned": "tanh of a projection of the last states of that layer, both directions (Bahdanau et al. 2014, A.2.2)",
+    "learned": "tanh of a projection of the last states of that layer, both directions and of an LSTM h and c; after "
+    "Bahdanau et al. 2014, A.2.2, who project that of the direction backwards, of a GRU",
 }
 
 
@@ -66,7 +67,8 @@ class Recurrent(EncoderDecoder):
     is added to its output (Wu et al. 2016, section 3.1). input_feeding: h~ is an input of the next step (Luong et al.
     2015, section 3.3). initial: of embeddings and cells; "scaled": as EncoderDecoder says, recurrent matrices
     orthogonal; "uniform": within 0.04 of 0, embeddings used as they are (Britz et al. 2017). Dropout is on what enters
-    a layer, on h~ and on weights, never from step to step (Zaremba et al. 2014).
+    a layer, on h~ and on weights, never from step to step (Zaremba et al. 2014); on the state that enters every step of
+    `none_input` it is drawn once a sentence.
     """
 
     rnn: str

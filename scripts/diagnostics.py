@@ -10,7 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
+from train.report.files import check_files
 from train.report.inside import QUANTITIES, of_chosen
 from train.report.inside_table import steps_csv, steps_text
 from train.report.pivot import lanes_at
@@ -36,7 +37,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a rate or an attention the study does not have."""
-    check_file("--output", options.output)
+    check_files(output=options.output)
     part = read_part(options.workdir, options.only)
     lanes = lane_results(part.rows)
     if not lanes:
@@ -52,7 +53,7 @@ def table(options: argparse.Namespace) -> str:
             raise UserError(f"--attention={options.attention}: the study has {', '.join(known)}")
         found = [(lane, row) for lane, row in found if row["attention"] == options.attention]
     if not found:
-        raise UserError(f"{options.workdir}: diagnostics.jsonl has no rows of these lanes")
+        raise UserError(f"{options.workdir}: no attention in the rows of these lanes (a model may be without)")
     if options.csv:
         return steps_csv(found, options.value)
     return steps_text(found, options.value, rates, shutil.get_terminal_size((120, 24)).columns) + "\n"

@@ -14,17 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from train.environment import use_compilation_cache
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
 from train.gradient_flow import at_initialisation, distance_rows, of_study
 from train.jsonl import to_json
 from train.layout import start_backend
 from train.log import Row
+from train.report.files import check_files
 from train.report.gradient_page import page, table
 from train.report.markup import write_page
+from train.report.selection import read_part
 from train.report.tables import pad, width_of
 from train.values import split
 
-LIMITS = {"d_model": (1, 1024), "length": (1, 1000), "sentences": (1, 4096), "seed": (0, 2**32 - 1)}
+LIMITS = {"d_model": (1, 256), "length": (1, 1000), "sentences": (1, 4096), "seed": (0, 2**32 - 1)}
 INITIAL = {"d_model": 64, "length": 50, "seed": 0, "input_size": "1,0.1"}  # defaults of what needs --init
 
 
@@ -36,7 +38,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--only", action="append", default=[], help="of the recurrent cells these, as for training; repeatable"
     )
     parser.add_argument("--lane", type=int, help="a lane of the study (default: of each cell the best on valid)")
-    parser.add_argument("--sentences", type=int, default=32, help="how many (default: %(default)s)")
+    parser.add_argument("--sentences", type=int, default=32, help="at most so many (default: %(default)s)")
     parser.add_argument("--init", action="store_true", help="no study: tanh, gru and lstm as models start with them")
     parser.add_argument("--d_model", type=int, help=f"with --init: width (default: {INITIAL['d_model']})")
     parser.add_argument("--length", type=int, help=f"with --init: tokens (default: {INITIAL['length']})")
@@ -75,8 +77,7 @@ def check(options: argparse.Namespace) -> None:
         if not least <= getattr(options, name) <= most:
             raise UserError(f"--{name}={getattr(options, name)}: give a whole number from {least} to {most}")
     options.input_size = sizes(options.input_size)
-    check_file("--json", options.json)
-    check_file("--output", options.output)
+    check_files(json=options.json, output=options.output)
 
 
 def show(head: list[str], lines: list[list[str]]) -> None:
@@ -92,18 +93,22 @@ def run(options: argparse.Namespace) -> int:
     check(options)
     start_backend(0)
     use_compilation_cache()
+    unfinished = ""
     if options.init:
         drawn = (options.d_model, options.length, options.sentences, options.seed, options.input_size)
         followed = list(at_initialisation(*drawn))
         subject = f"Cells as models start with them: width {options.d_model}, seed {options.seed}, inputs drawn"
     else:
-        followed = list(of_study(options.workdir, options.only, options.lane, options.sentences))
+        part = read_part(options.workdir, options.only)
+        followed = list(of_study(part, options.lane, options.sentences))
+        unfinished = part.unfinished()
         subject = f"{options.workdir}: first layer of the encoder, forwards, on sentences of valid"
     series: dict[tuple[str, str], list[Row]] = {(one.label, one.group): list(distance_rows(one)) for one in followed}
     gates = {
         (one.label, one.group): {name: np.asarray(gate) for name, gate in one.flow.gates.items()} for one in followed
     }
     show(*table(series))
+    print(unfinished, end="")
     if options.json is not None:
         rows = [row for each in series.values() for row in each]
         options.json.write_text("".join(to_json(row) + "\n" for row in rows), encoding="utf-8")

@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 
 from train.environment import use_compilation_cache
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
 from train.jsonl import to_json
 from train.layout import start_backend
 from train.lengths import length_rows
 from train.metrics import METRICS
 from train.report.charts import check_image, save
+from train.report.files import check_files
 from train.report.lengths_page import chart, text
 from train.report.selection import read_part
 from train.report.statistics import best_lanes, choosing_metric, lane_results
@@ -42,18 +43,18 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--width={options.width}: give a whole number from 1 on")
     if options.image is not None:
         check_image(options.image)
-    check_file("--json", options.json)
+    check_files(json=options.json, image=options.image)
     part = read_part(options.workdir, options.only)
     lanes = lane_results(part.rows)
     if not lanes:
-        raise UserError(f"{options.workdir} has no evaluations yet")
+        raise UserError(f"{options.workdir} has no evaluations of {', '.join(part.unevaluated)} yet")
     start_backend(0)
     use_compilation_cache()
     chosen = [
         (lane.cell, lane.lane) for lane in best_lanes(lanes, choosing_metric(lanes, headline_values(part.rows)[0]))
     ]
     rows = list(length_rows(options.workdir, chosen, options.split, options.width))
-    print(text(rows, options.value, options.split), end="")
+    print(text(rows, options.value, options.split) + part.unfinished(), end="")
     if options.json is not None:
         options.json.write_text("".join(to_json(row) + "\n" for row in rows), encoding="utf-8")
         print(options.json)

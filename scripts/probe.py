@@ -14,12 +14,13 @@ import numpy as np
 from model import SCORES
 from train.__main__ import take_overrides
 from train.environment import use_compilation_cache
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
 from train.jsonl import to_json
 from train.layout import start_backend
 from train.log import Row
 from train.plan import make_plan
 from train.probe import initial_rows, unit_normal_rows
+from train.report.files import check_files
 from train.report.markup import write_page
 from train.report.probe_page import page, table
 from train.values import split
@@ -107,8 +108,7 @@ def check(options: argparse.Namespace, overrides: list[str]) -> tuple[list[str],
         raise UserError(f"--d_k={options.d_k}: at most {WIDEST}, and times --keys={options.keys} at most {NUMBERS}")
     if (overrides or options.sweep) and not options.config:
         raise UserError("--config.KNOB and --sweep need a config: add --config=FILE")
-    check_file("--json", options.json)
-    check_file("--output", options.output)
+    check_files(json=options.json, output=options.output)
     return list(dict.fromkeys(names)), widths
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import altair as alt
 
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
 from train.report.charts import check_image, headline, save
+from train.report.files import check_files
 from train.report.inside import QUANTITIES, of_chosen
 from train.report.inside_section import development
 from train.report.page import write_report
@@ -59,7 +60,7 @@ def draw_image(part: Part, value: str | None) -> alt.TopLevelMixin:
 
 def run(options: argparse.Namespace) -> int:
     """Write what was asked for: all of it, or nothing where something is refused."""
-    check_file("--output", options.output)
+    check_files(output=options.output, image=options.image)
     if options.image is not None:
         check_image(options.image)
     part = read_part(options.workdir, options.only)

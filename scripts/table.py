@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
 from train.log import Row
+from train.report.files import check_files
 from train.report.pivot import STATISTICS, VIEWS, default_layout, lanes_at, pivot
 from train.report.selection import read_part
 from train.report.statistics import LaneResult, lane_results, ordered
@@ -52,7 +53,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def table(options: argparse.Namespace) -> str:
     """The text asked for. Raises UserError for a name the log does not have."""
-    check_file("--output", options.output)
+    check_files(output=options.output)
     rows = read_part(options.workdir, options.only).rows
     lanes = lane_results(rows, options.step)
     if not lanes:

@@ -1,14 +1,10 @@
 """How a command line ends."""
 
-import importlib.util
-import re
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
-
-from train.errors import UserError, check_file
 
 BEGIN = "import sys; from train.errors import UserError, exit_status\n"
 
@@ -61,29 +57,3 @@ def test_a_reader_that_has_gone_is_worth_no_word():
     process.stdout.close()
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (141, b"")
-
-
-def test_a_file_to_write_needs_a_folder_and_a_name(tmp_path):
-    check_file("--json", None)
-    check_file("--json", tmp_path / "new.jsonl")
-    with pytest.raises(UserError, match=re.escape(f"--json={tmp_path}/no/x: there is no folder {tmp_path}/no")):
-        check_file("--json", tmp_path / "no" / "x")
-    with pytest.raises(UserError, match=re.escape(f"--json={tmp_path}: is a folder; name a file")):
-        check_file("--json", tmp_path)
-
-
-@pytest.mark.parametrize("name", ["diagnostics", "gradient_flow", "lengths", "probe", "report", "table"])
-def test_every_command_refuses_its_files_before_any_work_and_names_the_flag(name, tmp_path, capsys):
-    file = ROOT / "scripts" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"{name}_script", file)
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    subject = [] if name == "probe" else ["--init"] if name == "gradient_flow" else [str(tmp_path)]
-    flags = [flag for flag in ("--json", "--output", "--image") if f'"{flag}", type=Path' in file.read_text()]
-    assert flags
-    for flag in flags:
-        assert script.main([*subject, f"{flag}={tmp_path}/no/x.svg"]) == 2
-        said = f"error: {flag}={tmp_path}/no/x.svg: there is no folder {tmp_path}/no\n"
-        assert capsys.readouterr().err == said

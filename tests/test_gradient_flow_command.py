@@ -16,6 +16,7 @@ from model.cells import CELLS
 from model.gradient_flow import start, step
 from train.gradient_flow import at_initialisation, distance_rows, of_study
 from train.log import read_rows
+from train.report.selection import read_part
 from train.restore import restore
 
 SPEC = importlib.util.spec_from_file_location("gradient_flow_script", ROOT / "scripts" / "gradient_flow.py")
@@ -128,7 +129,7 @@ def test_trained_cells(study, tmp_path, subprocess_environment):
 def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
     """The state at the end that the model itself has, and its derivative by the one a few tokens before."""
     name = names_of(study)[cell]
-    (one,) = of_study(study, [name], 1, 13)
+    (one,) = of_study(read_part(study, [name]), 1, 13)
     trained = restore(study, name, 1)
     batch = trained.task.evaluation("valid").batches[0]
     assert one.names == {"cell": name, "cell_type": cell, "lane": 1}
@@ -162,13 +163,15 @@ def test_what_is_followed_is_the_first_layer_of_the_encoder(study, cell):
         (["--init", "--lane=0"], "--lane=0: it needs a workdir"),
         (["STUDY", "--length=7"], "--length=7: it needs --init"),
         (["STUDY", "--seed=0"], "--seed=0: it needs --init"),
-        (["--init", "--d_model=0"], "--d_model=0: give a whole number from 1 to 1024"),
+        (["--init", "--d_model=0"], "--d_model=0: give a whole number from 1 to 256"),
         (["--init", "--length=0"], "--length=0: give a whole number from 1 to 1000"),
         (["--init", "--sentences=0"], "--sentences=0: give a whole number from 1"),
         (["--init", "--input_size=big"], "--input_size=big: give numbers from 0"),
         (["--init", "--input_size=nan"], "--input_size=nan: give numbers from 0"),
         (["--init", "--json=nowhere/x.jsonl"], "there is no folder nowhere"),
         (["--init", "--output=."], "--output=.: is a folder"),
+        (["--init", "--json=metrics.jsonl"], "--json=metrics.jsonl: studies have files of this name"),
+        (["--init", "--json=x", "--output=./x"], "--json and --output name the same file"),
         (["nowhere"], "nowhere/config.json: no such file"),
         (["STUDY", "--only=rnn=lsmt"], "--only=rnn=lsmt: the study has no such cell"),
         (["STUDY", "--lane=2"], "has no lane 2; it has 0 to 1"),

@@ -33,7 +33,10 @@ def test_every_sentence_is_in_the_bin_of_its_length_and_in_no_other(width):
     long = Batch(np.pad(source_ns[rest], ((0, 1), (0, 0))), np.pad(target_nt[rest], ((0, 1), (0, 0))))
     fixed = EvaluationSet((short, long), np.array([1, 2, 3, 4, -1, -1, -1, *rest, -1]))
     seen = []
-    for shortest, batches in by_length(fixed, width).items():
+    found = by_length(fixed, width)
+    assert min(found)[0] == 1
+    assert max(found)[1] == 11
+    for (shortest, longest), batches in found.items():
         for source_bs, target_bt in batches:
             assert source_bs.shape == (7, 12)
             assert target_bt.shape == (7, 13)
@@ -42,7 +45,7 @@ def test_every_sentence_is_in_the_bin_of_its_length_and_in_no_other(width):
                     place = int(source_s[0]) - 5
                     np.testing.assert_array_equal(source_s, source_ns[place])
                     np.testing.assert_array_equal(target_t, target_nt[place])
-                    assert shortest <= lengths[place] < shortest + width
+                    assert shortest <= lengths[place] <= longest < shortest + width
                     seen.append(place)
                 else:
                     assert not target_t.any()
@@ -68,7 +71,7 @@ def test_bins_together_give_what_the_run_says_of_all(study):
     for cell in ("decoder=luong", "decoder=none_state"):
         for lane in (0, 1):
             rows = list(length_rows(study, [(cell, lane)], "test", 2))
-            assert [(row["shortest"], row["longest"]) for row in rows] == [(1, 2), (3, 4), (5, 6), (7, 8)]
+            assert [(row["shortest"], row["longest"]) for row in rows] == [(2, 2), (3, 4), (5, 6), (7, 7)]
             row = next(r for r in read_rows(study) if (r["cell"], r["lane"], r["split"]) == (cell, lane, "test"))
             assert {name: rows[0][name] for name in ("lr", "seed")} == {name: row[name] for name in ("lr", "seed")}
             assert sum(part["sequences"] for part in rows) == row["sequences"] == 41
@@ -93,7 +96,7 @@ def test_the_command_prints_a_line_a_cell_and_writes_rows_and_a_chart(study, tmp
     assert done.returncode == 0, done.stderr
     title, head, *lines = done.stdout.splitlines()
     assert title.startswith("token accuracy on test")
-    assert head.split() == ["cell", "1-3", "4-6", "7-9"]
+    assert head.split() == ["cell", "2-3", "4-6", "7"]
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     for line, cell in zip(lines[:2], ("decoder=luong", "decoder=none_state"), strict=True):
         values = [f"{row['token_accuracy']:.3f}" for row in rows if row["cell"] == cell]

@@ -50,3 +50,19 @@ def test_scripts_show_the_part_alone(workdir, capsys):
     assert "score=scaled_dot" not in page
     assert '"series": "scaled_dot"' not in page
     assert table.main([str(workdir), "--only=score=lost"]) == 2
+
+
+def test_what_has_not_ended_is_told(tmp_path):
+    rows = study_rows(scores=("dot", "scaled_dot"), widths=(7, 77), steps=200)
+    begun = [row for row in rows if row["cell"] != "score=dot,d_k=77"]
+    begun = [row for row in begun if (row["cell"], row["split"], row["lane"]) != ("score=scaled_dot,d_k=7", "test", 1)]
+    part = read_part(write_study(tmp_path / "w", begun))
+    # The record is made of the rows there; what of it has none is a cell that training has not come to.
+    part.record["cells"].append({"cell": "score=dot,d_k=77"})
+    assert part.unevaluated == ["score=dot,d_k=77"]
+    assert part.untested == ["score=scaled_dot,d_k=7"]
+    left_out, going_on = part.unfinished().splitlines()
+    assert left_out == "left out, not evaluated yet: score=dot,d_k=77"
+    assert going_on == "not trained to the end yet: score=scaled_dot,d_k=7"
+    whole = read_part(write_study(tmp_path / "whole", rows))
+    assert (whole.unevaluated, whole.untested, whole.unfinished()) == ([], [], "")

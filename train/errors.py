@@ -4,7 +4,6 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 REFUSED = 2
 BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
@@ -12,16 +11,6 @@ BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
 
 class UserError(Exception):
     """A fault in a command, a config or a file: the message is one readable line naming the thing and the remedy."""
-
-
-def check_file(flag: str, path: Path | None) -> None:
-    """Refuse, before any work, a file to write that cannot be one; None is no file. Raises UserError."""
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise UserError(f"{flag}={path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise UserError(f"{flag}={path}: is a folder; name a file")
 
 
 def exit_status(command: Callable[[], int | None]) -> int:

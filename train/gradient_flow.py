@@ -1,7 +1,6 @@
 """Gradients through time in recurrent cells, of the trained lanes of a study and at initialisation, as rows."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ from train.errors import UserError
 from train.log import Row
 from train.plan import Cell
 from train.record import find
-from train.report.selection import Part, read_part
+from train.report.selection import Part
 from train.report.statistics import LOWER_IS_BETTER, lane_results
 from train.restore import restore
 from train.tasks import PAD
@@ -74,7 +73,10 @@ def at_initialisation(width: int, length: int, sentences: int, seed: int, sizes:
 
 
 def _recurrent_cells(part: Part) -> list[str]:
-    """Names of the cells whose model is recurrent. Raises UserError where there is none."""
+    """Names of the cells whose model is recurrent, of those that were evaluated if any was.
+
+    Raises UserError where none is recurrent.
+    """
     entries = part.record["cells"]
     names = [entry["cell"] for entry in entries if entry["settings"].get("model", {}).get("name") == RECURRENT]
     if not names:
@@ -82,7 +84,7 @@ def _recurrent_cells(part: Part) -> list[str]:
         raise UserError(
             f"{part.workdir} has no recurrent cell among {looked_at}: train with --config.model.name={RECURRENT}"
         )
-    return names
+    return [name for name in names if name not in part.unevaluated] or names
 
 
 def _best_lane(rows: Sequence[Row], cell: Cell) -> int:
@@ -93,19 +95,17 @@ def _best_lane(rows: Sequence[Row], cell: Cell) -> int:
     return min(((sign * value, lane) for value, lane in values if value is not None), default=(0.0, 0))[1]
 
 
-def of_study(workdir: Path, only: Sequence[str], lane: int | None, sentences: int) -> Iterator[Followed]:
-    """The cell that reads forwards in the first layer of the encoder, on the first sentences of valid.
+def of_study(part: Part, lane: int | None, sentences: int) -> Iterator[Followed]:
+    """The recurrent cell that reads forwards in the first layer of the encoder, on the first sentences of valid.
 
-    only: which of the recurrent cells of the study, as in training; empty: all. lane: None: of each cell the best on
-    valid.
+    lane: None: of each cell the best on valid.
 
     Raises:
       UserError: no such study, cell or lane; no checkpoint yet.
     """
-    part = read_part(workdir, only)
     for name in _recurrent_cells(part):
-        number = _best_lane(part.rows, find(workdir, name, 0).cell) if lane is None else lane
-        trained = restore(workdir, name, number)
+        number = _best_lane(part.rows, find(part.workdir, name, 0).cell) if lane is None else lane
+        trained = restore(part.workdir, name, number)
         source_bs = fixed_batch(trained.task.evaluation("valid"), sentences).source_bs
         length_b = (source_bs != PAD).sum(axis=1)
         source_bs, length_b = source_bs[length_b > 0, : length_b.max()], length_b[length_b > 0]

@@ -16,11 +16,12 @@ from train.step import Evaluation
 from train.tasks import PAD, Batch, EvaluationSet
 
 
-def by_length(fixed: EvaluationSet, width: int) -> dict[int, list[Batch]]:
-    """The sentences of an evaluation set by length of the source, EOS not counted: shortest length of a bin -> batches.
+def by_length(fixed: EvaluationSet, width: int) -> dict[tuple[int, int], list[Batch]]:
+    """The sentences of an evaluation set by length of the source, EOS not counted: ends of a bin -> batches.
 
-    A bin holds `width` lengths, the first beginning at a multiple of it, plus 1: 1 to 5, 6 to 10. Batches have as many
-    rows as the set's, filled up with padding, and one shape, so that one compiled program serves all.
+    A bin holds `width` lengths, the first beginning at a multiple of it, plus 1: 1 to 5, 6 to 10; the first and the
+    last end where the lengths of the set do. Batches have as many rows as the set's, filled up with padding, and one
+    shape, so that one compiled program serves all.
     """
     rows = len(fixed.batches[0].source_bs)
     width_s = max(batch.source_bs.shape[1] for batch in fixed.batches)
@@ -34,14 +35,15 @@ def by_length(fixed: EvaluationSet, width: int) -> dict[int, list[Batch]]:
     )
     length_n = np.sum(source_ns != PAD, axis=1) - 1
     bin_n = np.where(length_n < 1, 0, (length_n - 1) // width * width + 1)  # 0: padding rows
-    found: dict[int, list[Batch]] = {}
+    least, most = length_n[length_n > 0].min(), length_n.max()
+    found: dict[tuple[int, int], list[Batch]] = {}
     for shortest in sorted(set(bin_n[bin_n > 0].tolist())):
         chosen = np.flatnonzero(bin_n == shortest)
         for start in range(0, len(chosen), rows):
             part = chosen[start : start + rows]
             fill = ((0, rows - len(part)), (0, 0))
             batch = Batch(*(np.pad(ids[part], fill, constant_values=PAD) for ids in (source_ns, target_nt)))
-            found.setdefault(shortest, []).append(batch)
+            found.setdefault((max(shortest, int(least)), min(shortest + width - 1, int(most))), []).append(batch)
     return found
 
 
@@ -58,7 +60,7 @@ def length_rows(workdir: Path, lanes: Sequence[tuple[str, int]], split: str, wid
         run = make_run(trained.cell, trained.task)
         evaluate = compiled.setdefault(cell, jax.jit(run.evaluate))
         knobs = run.knobs(trained.lane.lr, trained.lane.seed)
-        for shortest, batches in by_length(trained.task.evaluation(split), width).items():
+        for (shortest, longest), batches in by_length(trained.task.evaluation(split), width).items():
             total = Evaluation.zero()
             for batch in batches:
                 total = total + evaluate(trained.params, np.int32(trained.step), batch, knobs)[0]
@@ -68,7 +70,7 @@ def length_rows(workdir: Path, lanes: Sequence[tuple[str, int]], split: str, wid
             yield lane_name(trained.cell, trained.lane) | {
                 "split": split,
                 "shortest": shortest,
-                "longest": shortest + width - 1,
+                "longest": longest,
                 "sequences": int(counts["sequences"][0]),
                 **numbers,
             }

@@ -16,7 +16,8 @@ from pathlib import Path
 from measurement import Row
 from table import heading, to_json, to_text
 
-from train.errors import UserError, check_file, exit_status
+from train.errors import UserError, exit_status
+from train.report.files import check_files
 
 HERE = Path(__file__).resolve().parent
 BENCH_PYTHON = HERE.parents[1] / ".venv-bench" / "bin" / "python"
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         given = getattr(options, flag)
         if given is not None and options.section != section:
             raise UserError(f"--{flag}={given}: it is of the section {section}; leave it out")
-    check_file("--json", options.json)
+    check_files(json=options.json)
     if options.json is not None:
         options.json.write_text("", encoding="utf-8")  # refused now rather than after an hour
     rows = SECTIONS[options.section](options)

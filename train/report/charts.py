@@ -14,8 +14,9 @@ from typing import Any
 
 import altair as alt
 
-from train.errors import UserError, check_file
+from train.errors import UserError
 from train.report.axes import apart, is_number, moved, scale_of, title_lines, value_ends
+from train.report.files import check_files
 from train.report.gaps import gaps
 from train.report.pivot import default_layout
 from train.report.statistics import (
@@ -300,7 +301,7 @@ def check_image(path: Path) -> None:
     """Raises UserError for a path that `save` cannot write to: another ending than .svg or .png, no such folder."""
     if path.suffix not in (".svg", ".png"):
         raise UserError(f"--image={path}: the name must end in .svg or .png")
-    check_file("--image", path)
+    check_files(image=path)
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:

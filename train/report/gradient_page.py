@@ -17,6 +17,7 @@ Series = Mapping[tuple[str, str], Sequence[Row]]
 Gates = Mapping[tuple[str, str], Mapping[str, np.ndarray]]
 
 QUANTITIES = {
+    "sentences": "sentences so long",
     "norm_q50": "norm, median over sentences",
     "norm_q10": "norm, 10 % quantile",
     "norm_q90": "norm, 90 % quantile",
@@ -37,7 +38,8 @@ NOTE = (
     "90 % quantile. Dashed: sigma_max(W)^distance of the recurrent matrix W of a tanh cell. The norm cannot lie above "
     "it: below 1 it makes gradients vanish; above 1 they may grow, and need not, since tanh' < 1 works against it. "
     "Dotted: the product of the forget gates of an LSTM, the factor on the direct path from c to c, median over units "
-    "and sentences; the whole gradient may lie above it, by way of h."
+    "and sentences; the whole gradient may lie above it, by way of h. The longer the distance, the fewer sentences "
+    "are so long: the table counts them."
 )
 GATES_NOTE = "Values of gates over units, tokens and sentences: the share of all in each of the bins."
 FORGET_NOTE = (
@@ -48,6 +50,12 @@ FORGET_NOTE = (
 
 def _named(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
+
+
+def _number(value: float | int | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def _shown(distances: int) -> list[int]:
@@ -64,9 +72,7 @@ def table(series: Series) -> tuple[list[str], list[list[str]]]:
         for quantity, title in QUANTITIES.items():
             if rows[0][quantity] is not None:
                 values = [rows[distance - 1][quantity] if distance <= len(rows) else None for distance in shown]
-                lines.append(
-                    [_named(label, group), title, *("" if value is None else f"{value:.3g}" for value in values)]
-                )
+                lines.append([_named(label, group), title, *map(_number, values)])
     return ["", "distance", *map(str, shown)], lines
 
 

@@ -34,7 +34,7 @@ def chart(rows: Sequence[Row], value: str, split: str) -> alt.TopLevelMixin:
     scales = looks(names)
     legend = alt.Legend(title=None, columns=min(2, legend_columns(names)), symbolSize=110, symbolStrokeWidth=0)
     base = alt.Chart(alt.Data(values=data)).encode(
-        x=alt.X("length:Q", title="tokens of the source, middle of a bin"),
+        x=alt.X("length:Q", title="tokens of the source, middle of a bin", axis=alt.Axis(tickMinStep=1)),
         color=alt.Color("cell:N", scale=scales["color"], legend=legend),
         tooltip=["cell:N", "length:Q", *(alt.Tooltip(f"{name}:Q", format=".4g") for name in ("mean", "low", "high"))],
     )

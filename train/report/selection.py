@@ -18,6 +18,24 @@ class Part:
     record: Mapping[str, Any]
     rows: Sequence[Row]
 
+    @property
+    def unevaluated(self) -> list[str]:
+        """Names of the cells without rows: training has not come to their first evaluation."""
+        cells = {row["cell"] for row in self.rows}
+        return [str(entry["cell"]) for entry in self.record.get("cells") or [] if entry["cell"] not in cells]
+
+    @property
+    def untested(self) -> list[str]:
+        """Names of the cells with rows and lanes whose training has not ended."""
+        lanes = {(row["cell"], row["lane"]) for row in self.rows}
+        ended = {(row["cell"], row["lane"]) for row in self.rows if row["split"] == "test"}
+        return list(dict.fromkeys(cell for cell, _ in sorted(lanes - ended)))
+
+    def unfinished(self) -> str:
+        """A line for each of the two, empty where there are none."""
+        told = (("left out, not evaluated yet: ", self.unevaluated), ("not trained to the end yet: ", self.untested))
+        return "".join(f"{what}{', '.join(cells)}\n" for what, cells in told if cells)
+
     @functools.cached_property
     def diagnostics(self) -> list[Row]:
         """Rows of diagnostics.jsonl of the cells that have rows."""
