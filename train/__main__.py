@@ -87,11 +87,13 @@ def read_flag_files(values: flags.FlagValues, arguments: Sequence[str]) -> list[
 
 def help_text() -> str:
     """Usage, and the configs with the first line of their docstrings."""
+    files = [file for file in sorted(CONFIGS.rglob("*.py")) if file.name != "__init__.py"]
+    names = [str(file.relative_to(CONFIGS.parent)) for file in files]
+    width = max(map(len, names), default=0)
     lines = [USAGE.rstrip("\n")]
-    for file in sorted(CONFIGS.rglob("*.py")):
-        if file.name != "__init__.py":
-            summary = (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
-            lines.append(f"  {file.relative_to(CONFIGS.parent)!s:<27}{summary}")
+    for name, file in zip(names, files, strict=True):
+        summary = (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
+        lines.append(f"  {name:<{width}} {summary}")
     return "\n".join(lines)
 
 
