@@ -34,9 +34,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Follow a gradient back through time in recurrent cells.")
     parser.add_argument("workdir", type=Path, metavar="WORKDIR", nargs="?", help="the --workdir of a study")
-    parser.add_argument(
-        "--only", action="append", default=[], help="of the recurrent cells these, as for training; repeatable"
-    )
+    parser.add_argument("--only", action="append", help="of the recurrent cells these, as for training; repeatable")
     parser.add_argument("--lane", type=int, help="a lane of the study (default: of each cell the best on valid)")
     parser.add_argument("--sentences", type=int, default=32, help="at most so many (default: %(default)s)")
     parser.add_argument("--init", action="store_true", help="no study: tanh, gru and lstm as models start with them")
@@ -67,10 +65,8 @@ def check(options: argparse.Namespace) -> None:
     if options.init == (options.workdir is not None):
         raise UserError("give either the workdir of a study or --init")
     for name in INITIAL if options.workdir else ("only", "lane"):
-        given = getattr(options, name)
-        if given not in (None, []):
-            needs = "--init" if options.workdir else "a workdir"
-            raise UserError(f"--{name}={given[0] if name == 'only' else given}: it needs {needs}")
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name}: it needs {'--init' if options.workdir else 'a workdir'}")
     for name, default in INITIAL.items():
         setattr(options, name, default if getattr(options, name) is None else getattr(options, name))
     for name, (least, most) in LIMITS.items():
@@ -99,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         followed = list(at_initialisation(*drawn))
         subject = f"Cells as models start with them: width {options.d_model}, seed {options.seed}, inputs drawn"
     else:
-        part = read_part(options.workdir, options.only)
+        part = read_part(options.workdir, options.only or ())
         followed = list(of_study(part, options.lane, options.sentences))
         unfinished = part.unfinished()
         subject = f"{options.workdir}: first layer of the encoder, forwards, on sentences of valid"

@@ -84,7 +84,8 @@ def _recurrent_cells(part: Part) -> list[str]:
         raise UserError(
             f"{part.workdir} has no recurrent cell among {looked_at}: train with --config.model.name={RECURRENT}"
         )
-    return [name for name in names if name not in part.unevaluated] or names
+    unevaluated = part.unevaluated
+    return [name for name in names if name not in unevaluated] or names
 
 
 def _best_lane(rows: Sequence[Row], cell: Cell) -> int:
@@ -101,7 +102,7 @@ def of_study(part: Part, lane: int | None, sentences: int) -> Iterator[Followed]
     lane: None: of each cell the best on valid.
 
     Raises:
-      UserError: no such study, cell or lane; no checkpoint yet.
+      UserError: no recurrent cell, no such lane, no checkpoint yet.
     """
     for name in _recurrent_cells(part):
         number = _best_lane(part.rows, find(part.workdir, name, 0).cell) if lane is None else lane
